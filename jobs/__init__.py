@@ -1,0 +1,1 @@
+"""The control plane: jobs, schedules, executions, and the services that move them."""

@@ -1,0 +1,47 @@
+"""What the control plane assumes about time and size, in one place, with units in the names."""
+
+from __future__ import annotations
+
+# An instant this late still fires whatever its catch-up policy: a busy beat is not downtime.
+CATCH_UP_GRACE_SECONDS = 10.0
+
+# One transaction settles at most this many schedules, and this many instants of each.
+FIRE_BATCH_SCHEDULES = 500
+FIRE_BATCH_INSTANTS_EACH = 100
+
+PLACE_BATCH_EXECUTIONS = 500
+PUBLISH_BATCH_MESSAGES = 500
+
+# A message that no worker has taken is sent again after this long, then after twice as long, and so on.
+REPUBLISH_SECONDS = 2.0
+# After this long on a worker with free slots an execution goes back to be placed anew.
+UNCLAIMED_SECONDS = 30.0
+
+# System tasks are sent by one beat at a time; when it dies, another takes over after this long.
+DUTY_LEASE_SECONDS = 6.0
+SYSTEM_TICK_SECONDS = 1.0
+SYSTEM_TASKS_A_TICK = 1000
+REAP_SECONDS = 1.0
+
+# How often an execution may be lost with its worker before it is taken for the cause.
+MAX_TIMES_LOST = 5
+
+# Limits on what a request may ask for.
+MAX_SCRIPT_BYTES = 1024 * 1024
+MAX_ARTIFACT_BYTES = 5 * 1024**3
+MAX_ARGS = 256
+MAX_ENV = 256
+MAX_TEXT_BYTES = 64 * 1024
+MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
+MAX_SCHEDULES_PER_JOB = 50
+MAX_DEPENDENCIES_PER_JOB = 100
+
+# What a run may leave behind.
+MAX_OUTPUT_FILES = 1000
+MAX_OUTPUT_BYTES = 1024**3
+MAX_RESULT_BYTES = 64 * 1024
+
+UPLOAD_URL_SECONDS = 15 * 60
+DOWNLOAD_URL_SECONDS = 5 * 60
+
+PARTITIONS_AHEAD_DAYS = 14

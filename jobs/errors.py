@@ -1,0 +1,54 @@
+"""Every error that Punctual raises on purpose; the API maps this tree to problem+json in one place.
+
+The docstring of an error is its default message: it says what happened and what to do.
+"""
+
+from __future__ import annotations
+
+
+class PunctualError(Exception):
+    """Something went wrong in Punctual."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class InvalidInput(PunctualError):
+    """The input is not valid."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+
+class NotFound(PunctualError):
+    """There is no such thing, or it belongs to somebody else."""
+
+
+class Conflict(PunctualError):
+    """The request does not fit the present state; read it again and retry."""
+
+
+class IllegalTransition(Conflict):
+    """The execution is in a state that this move does not start from."""
+
+
+class StaleAttempt(Conflict):
+    """The attempt is no longer this worker's: it was given away, cancelled or ended; stop it and write nothing more."""
+
+
+class WorkerLeaseLost(PunctualError):
+    """The worker's lease ended or a newer incarnation registered; register again."""
+
+
+class StorageUnavailable(PunctualError):
+    """The object store does not answer; try again in a moment."""
+
+
+class ArtifactNotUploaded(Conflict):
+    """The object store does not hold the artifact's bytes yet; upload them to the given URL first."""
+
+
+class ArtifactHashMismatch(PunctualError):
+    """The stored bytes are not the ones that were announced; upload the artifact again."""

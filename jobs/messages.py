@@ -1,0 +1,36 @@
+"""The one message that beat sends to a worker: which execution, which attempt. The claim gives the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+RUN_TASK = "workers.run_execution"
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    execution_id: UUID
+    attempt: int
+
+    @property
+    def task_id(self) -> str:
+        return f"{self.execution_id}-{self.attempt}"
+
+    @property
+    def args(self) -> tuple[str, int]:
+        return (str(self.execution_id), self.attempt)
+
+
+def parse_run_message(execution_id: object, attempt: object) -> RunMessage | None:
+    """None for what no beat of ours sent: anybody who can write to Redis can write anything."""
+    if not isinstance(execution_id, str) or not isinstance(attempt, int) or not 0 < attempt < 2**31:
+        return None
+    try:
+        return RunMessage(UUID(execution_id), attempt)
+    except ValueError:
+        return None
+
+
+def worker_queue(worker_id: UUID) -> str:
+    return f"worker.{worker_id}"

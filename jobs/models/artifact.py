@@ -1,0 +1,50 @@
+"""Programs that go into runs and files that come out of them; the bytes live in the object store.
+
+An artifact is named by its content: a row never changes what it points to.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.ids import new_id
+
+
+class Artifact(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="artifacts")
+    sha256 = models.CharField(max_length=64)
+    size = models.BigIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    verified_at = models.DateTimeField(
+        null=True, editable=False, help_text="When the stored bytes were seen to be the announced ones."
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "sha256"], name="artifact_once_per_owner"),
+            models.CheckConstraint(condition=Q(sha256__regex=r"^[0-9a-f]{64}$"), name="artifact_sha256_hex"),
+            models.CheckConstraint(condition=Q(size__gte=0), name="artifact_size_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.sha256[:12]} ({self.size} bytes)"
+
+
+class Output(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="outputs")
+    name = models.CharField(max_length=1024)
+    size = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "name"], name="output_name_once_per_attempt"),
+            models.CheckConstraint(condition=Q(sha256__regex=r"^[0-9a-f]{64}$"), name="output_sha256_hex"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

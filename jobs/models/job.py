@@ -1,0 +1,106 @@
+"""Jobs, their immutable versions, and the edges between them.
+
+A version never changes: an execution runs the version that was in force when it fired.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.ids import new_id
+
+
+class JobState(models.TextChoices):
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+
+
+class Delivery(models.TextChoices):
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class Condition(models.TextChoices):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    COMPLETION = "completion"
+
+
+class Job(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=200)
+    state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.ACTIVE)
+    current_version = models.OneToOneField(
+        "jobs.JobVersion", on_delete=models.PROTECT, null=True, related_name="current_of", db_index=False
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=JobState.values), name="job_state_known"),
+        ]
+        indexes = [models.Index(fields=["owner", "-id"], name="job_list_by_owner")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JobVersion(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="versions", db_index=False)
+    number = models.PositiveIntegerField()
+    artifact = models.ForeignKey("jobs.Artifact", on_delete=models.PROTECT, related_name="versions")
+    runtime = models.CharField(max_length=32)
+    args = models.JSONField(default=list)
+    env = models.JSONField(default=dict)
+    queue = models.ForeignKey("jobs.Queue", on_delete=models.PROTECT, related_name="versions", db_index=False)
+    priority = models.SmallIntegerField()
+    cpu = models.FloatField()
+    memory_mb = models.PositiveIntegerField()
+    disk_mb = models.PositiveIntegerField()
+    capabilities = ArrayField(models.CharField(max_length=63), default=list)
+    timeout_seconds = models.FloatField()
+    retry = models.JSONField(default=dict)
+    max_concurrency = models.PositiveIntegerField(null=True, default=1)
+    delivery = models.CharField(max_length=16, choices=Delivery.choices, default=Delivery.AT_LEAST_ONCE)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="job_version_number_once"),
+            models.CheckConstraint(condition=Q(priority__gte=0, priority__lte=9), name="job_version_priority_0_9"),
+            models.CheckConstraint(condition=Q(cpu__gt=0, memory_mb__gt=0), name="job_version_needs_something"),
+            models.CheckConstraint(condition=Q(timeout_seconds__gt=0), name="job_version_timeout_positive"),
+            models.CheckConstraint(
+                condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="job_version_limit_positive"
+            ),
+            models.CheckConstraint(condition=Q(delivery__in=Delivery.values), name="job_version_delivery_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.number}"
+
+
+class Dependency(models.Model):
+    """`job` runs after `upstream`, in the same run, when `upstream` ended as the condition says."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies", db_index=False)
+    upstream = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependents")
+    condition = models.CharField(max_length=16, choices=Condition.choices, default=Condition.SUCCESS)
+
+    class Meta:
+        verbose_name_plural = "dependencies"
+        constraints = [
+            models.UniqueConstraint(fields=["job", "upstream"], name="dependency_edge_once"),
+            models.CheckConstraint(condition=~Q(job=models.F("upstream")), name="dependency_not_on_itself"),
+            models.CheckConstraint(condition=Q(condition__in=Condition.values), name="dependency_condition_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} after {self.upstream_id} ({self.condition})"

@@ -1,0 +1,40 @@
+"""Queues: which pool serves an execution, how urgent it is beside others, and how many may be active at once."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.ids import new_id
+
+NAME = RegexValidator(r"^[a-z0-9][a-z0-9_.-]{0,62}\Z", "Use lower-case letters, digits, '_', '.' and '-', at most 63.")
+
+
+class Queue(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=63, unique=True, validators=[NAME])
+    pool = models.CharField(max_length=63, default="default", validators=[NAME])
+    priority = models.SmallIntegerField(default=0, help_text="Added to the priority of every job of this queue.")
+    max_concurrency = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="How many may be active at once; empty: no limit.",
+    )
+    aging_seconds = models.FloatField(
+        default=60, help_text="One step of priority is worth this many seconds of waiting."
+    )
+    paused = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(aging_seconds__gte=0), name="queue_aging_not_negative"),
+            models.CheckConstraint(
+                condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="queue_limit_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

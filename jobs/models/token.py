@@ -1,0 +1,23 @@
+"""API tokens: only their digest is stored, so a read of the database gives nobody access."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from jobs.models.ids import new_id
+
+
+class ApiToken(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "API token"
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,45 @@
+"""Workers: what they can do, how much they can hold, and until when their word counts.
+
+The lease is renewed every few seconds, so `lease_until` stands in no index: the update stays in its page.
+"""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.ids import new_id
+
+
+class WorkerStatus(models.TextChoices):
+    ONLINE = "online"
+    DRAINING = "draining"  # finishes what it holds, takes nothing new
+    LOST = "lost"  # its lease ended
+    OFFLINE = "offline"  # it said goodbye
+
+
+class Worker(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=200, unique=True)
+    pool = models.CharField(max_length=63, default="default")
+    host = models.CharField(max_length=255)
+    incarnation = models.PositiveBigIntegerField(help_text="Grows with every registration; older ones are fenced off.")
+    status = models.CharField(max_length=16, choices=WorkerStatus.choices)
+    lease_until = models.DateTimeField()
+    capabilities = ArrayField(models.CharField(max_length=63), default=list)
+    details = models.JSONField(default=dict)
+    slots = models.PositiveIntegerField()
+    cpu = models.FloatField()
+    memory_mb = models.PositiveIntegerField()
+    disk_mb = models.PositiveIntegerField()
+    registered_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=WorkerStatus.values), name="worker_status_known"),
+            models.CheckConstraint(condition=Q(slots__gte=1), name="worker_has_a_slot"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
