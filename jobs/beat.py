@@ -1,0 +1,112 @@
+"""Celery beat's scheduler: fire, wake, place, publish, reap, then sleep until the next due instant or a wake-up.
+
+Any number of beats run this at once and none is special. Each stage is a step that does its work in transactions of its
+own; an error in one is logged and the others go on, because beat must not end while Postgres or Redis is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from django.conf import settings
+from django_celery_beat.schedulers import DatabaseScheduler
+
+from jobs import conf
+from jobs.broker import BrokerSender
+from jobs.publisher import Publisher
+from jobs.services import transitions
+from jobs.services.database import pooled
+from jobs.services.duties import hold_duty
+from jobs.services.firing import fire_due_schedules, seconds_until_next_due
+from jobs.services.placement import place_ready_executions
+from jobs.services.reaping import reap_lost_workers
+from jobs.wakeups import WakeListener
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+LOOK_AGAIN_SECONDS = 0.02
+
+
+class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat has no types
+    def setup_schedule(self) -> None:
+        """Called for the instance that runs, not for the one that Celery makes to print its banner.
+
+        The stock version writes default entries over what was edited in the admin; ours are seeded by a migration.
+        """
+        self._identity = uuid4()
+        self._sender = BrokerSender(self.app)
+        self._publisher = Publisher(self._sender.send)
+        self._publisher.start()
+        self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
+        self._next_reap = 0.0
+        self._next_system_tick = 0.0
+        self._holds_system_tasks = False
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        with pooled():
+            sleep = self._stages()
+        if sleep > 0:
+            self._listener.wait(sleep)
+        return 0
+
+    def close(self) -> None:
+        """May be called twice, and by a signal in the middle of a tick: what the tick waits on is left to the exit."""
+        self._publisher.stop()
+        self._sender.close()
+        super().close()
+
+    def _stages(self) -> float:
+        """One round; returns how long there is nothing to do."""
+        fired = self._guard("fire", fire_due_schedules)
+        woken = self._guard("wake", transitions.wake_backed_off)
+        placed = self._guard("place", place_ready_executions)
+        if placed and placed.placed:
+            self._publisher.notify()
+        if time.monotonic() >= self._next_reap:
+            self._next_reap = time.monotonic() + conf.REAP_SECONDS
+            self._guard("reap", reap_lost_workers)
+        if time.monotonic() >= self._next_system_tick:
+            self._next_system_tick = time.monotonic() + conf.SYSTEM_TICK_SECONDS
+            self._guard("system tasks", self._tick_system_tasks)
+        if (fired and fired.more) or (placed and placed.placed >= conf.PLACE_BATCH_EXECUTIONS):
+            return 0
+        if placed and placed.contended:
+            return LOOK_AGAIN_SECONDS
+        if woken is None:
+            # Postgres does not answer: nothing to compute, but nothing to hammer either.
+            return float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+        due = self._guard("next due", seconds_until_next_due)
+        longest = float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+        return longest if due is None else min(longest, max(due, 0.0))
+
+    def _tick_system_tasks(self) -> None:
+        held, in_charge_before = hold_duty("system tasks", self._identity), self._holds_system_tasks
+        self._holds_system_tasks = False
+        if not held or not in_charge_before:
+            # What another beat did since is in the database: read it anew, and write nothing of our own over it.
+            # The same after an error, which leaves the stock heap without the entry it was sending.
+            self._dirty.clear()
+            self._initial_read = True
+            self._heap = None
+        if held:
+            for _ in range(conf.SYSTEM_TASKS_A_TICK):
+                if super().tick() != 0:
+                    break
+            self._holds_system_tasks = True
+
+    def _ensure_connected(self) -> Any:
+        """The stock version retries a hundred times inside a tick."""
+        return self.connection.ensure_connection(max_retries=1, interval_start=0, timeout=3)
+
+    @staticmethod
+    def _guard(name: str, stage: Callable[[], Result]) -> Result | None:
+        try:
+            return stage()
+        except Exception:
+            logger.exception("Beat's stage '%s' failed and is tried again", name)
+            return None

@@ -1,0 +1,1 @@
+"""What the control plane does; API, admin, beat and workers are skins over these functions."""

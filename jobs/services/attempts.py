@@ -1,0 +1,101 @@
+"""What a worker tells the control plane about an attempt: claimed, started, finished. Every call passes the fence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from jobs import outcome, sql
+from jobs.errors import StaleAttempt
+from jobs.models import Attempt, Output
+from jobs.retry_policy import parse_retry_policy
+from jobs.services import dependencies, transitions
+from jobs.services.database import bounded
+from jobs.services.transitions import Claimed, Ending, Hold, Moved
+from jobs.states import Reason, State
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """A file that the run left, already in the object store."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run ended, in the worker's words."""
+
+    reason: Reason
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    result: object = None
+    outputs: Sequence[StoredOutput] = ()
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    log_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    state: str
+    tries_used: int
+    cancel_requested: bool
+    retry: str
+    delivery: str
+
+
+def claim_attempt(hold: Hold) -> Claimed:
+    with transaction.atomic(), bounded(statement_seconds=5):
+        return transitions.claim(hold)
+
+
+def start_attempt(hold: Hold, receipt: Mapping[str, object]) -> None:
+    with transaction.atomic(), bounded(statement_seconds=5):
+        transitions.start(hold, receipt)
+
+
+def finish_attempt(hold: Hold, report: Report) -> Moved:
+    """Ends the attempt, publishes its outputs if it won, and resolves what depends on it: all of it or nothing."""
+    with transaction.atomic(), bounded(statement_seconds=10):
+        rows = sql.fetch("lock_held", hold.parameters(), _Held)
+        if not rows:
+            raise StaleAttempt
+        held = rows[0]
+        verdict = outcome.judge(
+            reason=report.reason,
+            exit_code=report.exit_code,
+            cancelled=held.cancel_requested,
+            started=held.state == State.RUNNING,
+            tries_used=held.tries_used,
+            policy=parse_retry_policy(json.loads(held.retry)),
+        )
+        moved = transitions.end(
+            hold,
+            Ending(
+                move=verdict.move,
+                reason=verdict.reason,
+                exit_code=report.exit_code,
+                signal=report.signal,
+                error=report.error[:4000],
+                result=report.result,
+                retry_seconds=verdict.retry_seconds,
+                burns_try=verdict.burns_try,
+                cpu_seconds=report.cpu_seconds,
+                peak_memory_bytes=report.peak_memory_bytes,
+                log_truncated=report.log_truncated,
+            ),
+        )
+        if report.outputs and moved.state == State.SUCCEEDED:
+            attempt = Attempt.objects.get(execution_id=hold.execution_id, number=hold.attempt)
+            Output.objects.bulk_create(
+                Output(attempt=attempt, name=o.name, size=o.size, sha256=o.sha256) for o in report.outputs
+            )
+        dependencies.resolve_dependents([moved])
+    return moved

@@ -1,0 +1,111 @@
+"""A worker's standing: who it is, and until when its word counts.
+
+The lease is Postgres's alone. Registering takes a new incarnation, which at once takes away what older ones held; an
+ended lease is never revived.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from jobs import sql
+from jobs.errors import WorkerLeaseLost
+from jobs.models import Worker, WorkerStatus
+from jobs.models.ids import new_id
+from jobs.services import dependencies, transitions
+from jobs.services.database import bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a worker says about itself when it registers."""
+
+    name: str
+    pool: str
+    host: str
+    slots: int
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    capabilities: Sequence[str]
+    details: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    worker_id: UUID
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An attempt that the worker must stop: cancelled by somebody, or no longer its own."""
+
+    execution_id: UUID
+    attempt: int
+    cancelled: bool
+
+
+def register_worker(offer: Offer) -> Registration:
+    with transaction.atomic(), bounded(statement_seconds=10):
+        registration = sql.fetch(
+            "register_worker",
+            {
+                "id": new_id(),
+                "name": offer.name,
+                "pool": offer.pool,
+                "host": offer.host,
+                "lease_seconds": settings.PUNCTUAL_LEASE_SECONDS,
+                "capabilities": list(offer.capabilities),
+                "details": json.dumps(dict(offer.details)),
+                "slots": offer.slots,
+                "cpu": offer.cpu,
+                "memory_mb": offer.memory_mb,
+                "disk_mb": offer.disk_mb,
+            },
+            Registration,
+        )[0]
+        lost = transitions.lose_held({registration.worker_id: registration.incarnation})
+        dependencies.resolve_dependents(lost)
+    return registration
+
+
+def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+    """Renews, and answers with what the worker holds and must stop."""
+    pairs = list(held)
+    identity = {"worker_id": registration.worker_id, "incarnation": registration.incarnation}
+    with transaction.atomic(), bounded(statement_seconds=5, lock_seconds=3):
+        if not sql.execute("renew_lease", identity | {"lease_seconds": settings.PUNCTUAL_LEASE_SECONDS}):
+            raise WorkerLeaseLost
+        if not pairs:
+            return []
+        return sql.fetch(
+            "renewal_orders",
+            identity | {"execution_ids": [p[0] for p in pairs], "attempts": [p[1] for p in pairs]},
+            Order,
+        )
+
+
+def drain_worker(registration: Registration) -> None:
+    """It finishes what it holds and gets nothing new."""
+    _set_status(registration, WorkerStatus.DRAINING)
+
+
+def dismiss_worker(registration: Registration) -> None:
+    """It says goodbye; what it still holds is taken back."""
+    with transaction.atomic(), bounded(statement_seconds=5):
+        if _set_status(registration, WorkerStatus.OFFLINE):
+            dependencies.resolve_dependents(transitions.lose_held({registration.worker_id: None}))
+
+
+def _set_status(registration: Registration, status: WorkerStatus) -> bool:
+    """False if a newer incarnation has the word."""
+    return bool(
+        Worker.objects.filter(id=registration.worker_id, incarnation=registration.incarnation).update(status=status)
+    )

@@ -1,0 +1,60 @@
+"""What programs wrote: appended by the worker that holds the attempt, read by whoever may see the execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs import sql
+from jobs.errors import StaleAttempt
+from jobs.models import Attempt, LogChunk
+from jobs.services.database import bounded
+from jobs.services.transitions import Hold
+
+READ_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    sequence: int
+    stream: str
+    logged_at: datetime
+    data: bytes
+
+
+def append_chunks(hold: Hold, chunks: Sequence[Chunk]) -> None:
+    if not chunks:
+        return
+    with transaction.atomic(), bounded(statement_seconds=10):
+        written = sql.execute(
+            "append_log",
+            hold.parameters()
+            | {
+                "sequences": [c.sequence for c in chunks],
+                "streams": [c.stream for c in chunks],
+                "times": [c.logged_at for c in chunks],
+                "data": [c.data for c in chunks],
+            },
+        )
+    if not written:
+        raise StaleAttempt
+
+
+def read_chunks(execution_id: UUID, attempt: int, *, after: int = -1) -> Iterator[Chunk]:
+    """The chunks of one attempt in order, a batch of them in memory at a time."""
+    claimed_at = (
+        Attempt.objects.filter(execution_id=execution_id, number=attempt).values_list("claimed_at", flat=True).first()
+    )
+    if claimed_at is None:
+        return
+    chunks = LogChunk.objects.filter(
+        day=claimed_at.astimezone(UTC).date(), execution_id=execution_id, attempt=attempt
+    ).order_by("sequence")
+    while batch := list(chunks.filter(sequence__gt=after)[:READ_BATCH]):
+        for chunk in batch:
+            yield Chunk(chunk.sequence, chunk.stream, chunk.logged_at, bytes(chunk.data))
+        after = batch[-1].sequence

@@ -1,0 +1,228 @@
+"""The only writer of execution states.
+
+Every move of a single execution compares state, attempt, worker and incarnation before it sets; every move of many
+is one statement over rows that it locked. Nobody else's SQL names the `state` column as a target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from jobs import conf, sql
+from jobs.errors import StaleAttempt
+from jobs.models.execution import Trigger
+from jobs.models.ids import new_id
+from jobs.states import TERMINAL, Move, Reason, State, sources, target
+
+
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    job_id: UUID
+    trigger: Trigger
+    state: State = State.READY
+    schedule_id: UUID | None = None
+    scheduled_for: datetime | None = None  # None: now
+    run_id: UUID | None = None  # None: it starts a run of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who says that it holds which attempt: the fence that every write of a worker passes."""
+
+    execution_id: UUID
+    attempt: int
+    worker_id: UUID
+    incarnation: int
+
+    def parameters(self) -> dict[str, object]:
+        return {
+            "execution_id": self.execution_id,
+            "attempt": self.attempt,
+            "worker_id": self.worker_id,
+            "incarnation": self.incarnation,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    execution_id: UUID
+    worker_id: UUID
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """All that a run needs to know; JSON columns come as text and are read by the caller."""
+
+    execution_id: UUID
+    attempt: int
+    job_id: UUID
+    job_name: str
+    run_id: UUID
+    scheduled_for: datetime
+    claimed_at: datetime
+    runtime: str
+    args: str
+    env: str
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    timeout_seconds: float
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An execution after a move; whoever ended it resolves what depends on it."""
+
+    execution_id: UUID
+    job_id: UUID
+    run_id: UUID
+    state: str
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended and what that makes of its execution."""
+
+    move: Move
+    reason: Reason
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    result: object = None
+    retry_seconds: float = 0
+    burns_try: bool = True
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    log_truncated: bool = False
+
+
+def create_executions(new: Sequence[NewExecution]) -> list[UUID]:
+    """Inserts executions in the version now in force; what exists already is left as it is. Returns the ids it gave."""
+    ids = [new_id() for _ in new]
+    if new:
+        sql.execute(
+            "create_executions",
+            {
+                "ids": ids,
+                "job_ids": [n.job_id for n in new],
+                "schedule_ids": [n.schedule_id for n in new],
+                "triggers": [n.trigger.value for n in new],
+                "run_ids": [n.run_id or own for n, own in zip(new, ids, strict=True)],
+                "instants": [n.scheduled_for for n in new],
+                "states": [n.state.value for n in new],
+            },
+        )
+    return ids
+
+
+def unblock(execution_ids: Sequence[UUID]) -> list[Moved]:
+    return _move_blocked(Move.UNBLOCK, execution_ids)
+
+
+def skip(execution_ids: Sequence[UUID]) -> list[Moved]:
+    return _move_blocked(Move.SKIP, execution_ids)
+
+
+def _move_blocked(move: Move, execution_ids: Sequence[UUID]) -> list[Moved]:
+    if not execution_ids:
+        return []
+    return sql.fetch("unblock_executions", {"ids": list(execution_ids)} | _ends(move), Moved)
+
+
+def place(assignments: Sequence[Assignment]) -> int:
+    if not assignments:
+        return 0
+    return sql.execute(
+        "place_executions",
+        {
+            "execution_ids": [a.execution_id for a in assignments],
+            "worker_ids": [a.worker_id for a in assignments],
+            "incarnations": [a.incarnation for a in assignments],
+        }
+        | _ends(Move.PLACE),
+    )
+
+
+def wake_backed_off(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
+    return sql.execute("wake_backed_off", {"limit": limit})
+
+
+def return_unclaimed(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
+    return sql.execute("return_unclaimed", {"limit": limit, "unclaimed_seconds": conf.UNCLAIMED_SECONDS})
+
+
+def claim(hold: Hold) -> Claimed:
+    rows = sql.fetch("claim_execution", hold.parameters() | _ends(Move.CLAIM) | {"attempt_id": new_id()}, Claimed)
+    if not rows:
+        raise StaleAttempt
+    return rows[0]
+
+
+def start(hold: Hold, receipt: Mapping[str, object]) -> None:
+    parameters = hold.parameters() | _ends(Move.START) | {"receipt": json.dumps(dict(receipt))}
+    if not sql.execute("start_execution", parameters):
+        raise StaleAttempt
+
+
+def end(hold: Hold, ending: Ending) -> Moved:
+    """Ends an attempt: for good, or back to `ready` or `backing_off`."""
+    becomes = target(ending.move)
+    terminal = becomes in TERMINAL
+    rows = sql.fetch(
+        "end_attempt",
+        hold.parameters()
+        | _ends(ending.move)
+        | {
+            "terminal": terminal,
+            "reason": ending.reason.value if terminal else None,
+            "attempt_reason": ending.reason.value,
+            "exit_code": ending.exit_code,
+            "signal": ending.signal,
+            "error": ending.error,
+            "result": None if ending.result is None else json.dumps(ending.result),
+            "tries": int(ending.burns_try),
+            "retry_seconds": ending.retry_seconds,
+            "cpu_seconds": ending.cpu_seconds,
+            "peak_memory_bytes": ending.peak_memory_bytes,
+            "log_truncated": ending.log_truncated,
+        },
+        Moved,
+    )
+    if not rows:
+        raise StaleAttempt
+    return rows[0]
+
+
+def lose_held(workers: Mapping[UUID, int | None]) -> list[Moved]:
+    """Takes away what workers held, but for the incarnation that is given for each (None: all of it)."""
+    if not workers:
+        return []
+    return sql.fetch(
+        "lose_held",
+        {
+            "worker_ids": list(workers),
+            "keep_incarnations": list(workers.values()),
+            "max_times_lost": conf.MAX_TIMES_LOST,
+        },
+        Moved,
+    )
+
+
+def cancel(execution_ids: Iterable[UUID], *, by: str) -> list[Moved]:
+    """Ends what waits; marks what runs. What has ended or is cancelled already is left out of the answer."""
+    return sql.fetch("request_cancel", {"ids": list(execution_ids), "by": by} | _ends(Move.CANCEL), Moved)
+
+
+def _ends(move: Move) -> dict[str, object]:
+    return {"sources": sources(move), "target": target(move)}

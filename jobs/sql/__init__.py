@@ -1,0 +1,37 @@
+"""Hot statements, one to a file; each file's header names its caller and the index it stands on.
+
+Comparisons with the present use statement_timestamp(): clock_timestamp() is volatile, and Postgres will not look a
+volatile value up in an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from django.db import connection
+
+Row = TypeVar("Row")
+HERE = Path(__file__).parent
+
+
+@cache
+def statement(name: str) -> str:
+    return (HERE / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def execute(name: str, parameters: Mapping[str, object]) -> int:
+    """Runs a statement and returns how many rows it touched."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
+        count: int = cursor.rowcount
+    return count
+
+
+def fetch(name: str, parameters: Mapping[str, object], into: type[Row]) -> list[Row]:
+    """Runs a statement and returns each row as a dataclass; columns and fields have the same order."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
+        return [into(*row) for row in cursor.fetchall()]

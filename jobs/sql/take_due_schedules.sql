@@ -1,0 +1,8 @@
+-- firing.fire_due_schedules. Index: schedule_due. SKIP LOCKED: beats share the due schedules without waiting.
+SELECT s.id, s.job_id, s.kind, s.expression, s.timezone, s.starts_at, s.ends_at, s.jitter_seconds, s.catch_up,
+       s.catch_up_window_seconds, s.next_instant, statement_timestamp()
+  FROM jobs_schedule s
+ WHERE s.next_fire_at <= statement_timestamp()
+ ORDER BY s.next_fire_at
+ LIMIT %(limit)s
+   FOR NO KEY UPDATE SKIP LOCKED

@@ -1,0 +1,184 @@
+"""The object store, through boto3, and nothing else does.
+
+Artifacts are stored under their own SHA-256 and never overwritten with anything else; outputs under their attempt.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING
+from uuid import UUID
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from django.conf import settings
+
+from jobs import conf
+from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StorageUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1024 * 1024
+MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+
+
+def artifact_key(sha256: str) -> str:
+    return f"artifacts/sha256/{sha256}"
+
+
+def upload_key(artifact_id: UUID) -> str:
+    """Where an owner's own upload waits: knowing a hash proves nothing, so bytes that others stored are no shortcut."""
+    return f"uploads/{artifact_id}"
+
+
+def output_key(execution_id: UUID, attempt: int, sha256: str) -> str:
+    return f"outputs/{execution_id}/{attempt}/{sha256}"
+
+
+def put_artifact(sha256: str, data: bytes) -> None:
+    with _answers():
+        _client().put_object(
+            Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256), Body=data, ChecksumSHA256=_base64(sha256)
+        )
+
+
+def put_output(key: str, sha256: str, size: int, body: IO[bytes]) -> None:
+    with _answers():
+        _client().put_object(
+            Bucket=settings.PUNCTUAL_S3_BUCKET,
+            Key=key,
+            Body=body,
+            ContentLength=size,
+            ChecksumSHA256=_base64(sha256),
+            ContentType="application/octet-stream",
+        )
+
+
+def presign_artifact_upload(artifact_id: UUID, sha256: str, size: int) -> tuple[str, dict[str, str]]:
+    """A URL that takes exactly these bytes, and the headers that must go with them."""
+    url = _client().generate_presigned_url(
+        "put_object",
+        Params={
+            "Bucket": settings.PUNCTUAL_S3_BUCKET,
+            "Key": upload_key(artifact_id),
+            "ContentLength": size,
+            "ChecksumSHA256": _base64(sha256),
+        },
+        ExpiresIn=conf.UPLOAD_URL_SECONDS,
+    )
+    return url, {"Content-Length": str(size), "x-amz-checksum-sha256": _base64(sha256)}
+
+
+def adopt_upload(artifact_id: UUID, sha256: str, size: int) -> None:
+    """Files an upload under its hash, once the store confirms that its bytes are the announced ones."""
+    bucket, upload = settings.PUNCTUAL_S3_BUCKET, upload_key(artifact_id)
+    with _answers():
+        stored = _client().head_object(Bucket=bucket, Key=upload, ChecksumMode="ENABLED")
+    # The copy is made inside the store, so the hash that the store computed on arrival is the proof.
+    if stored["ContentLength"] != size or stored.get("ChecksumSHA256") != _base64(sha256):
+        raise ArtifactHashMismatch
+    if artifact_size(sha256) != size:
+        with _answers():
+            _client().copy_object(Bucket=bucket, Key=artifact_key(sha256), CopySource={"Bucket": bucket, "Key": upload})
+    with _answers():
+        _client().delete_object(Bucket=bucket, Key=upload)
+
+
+def presign_download(key: str, filename: str) -> str:
+    """A short-lived URL that a browser saves and never renders."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in filename.rsplit("/", 1)[-1])
+    return _client().generate_presigned_url(
+        "get_object",
+        Params={
+            "Bucket": settings.PUNCTUAL_S3_BUCKET,
+            "Key": key,
+            "ResponseContentDisposition": f'attachment; filename="{safe or "output"}"',
+            "ResponseContentType": "application/octet-stream",
+        },
+        ExpiresIn=conf.DOWNLOAD_URL_SECONDS,
+    )
+
+
+def artifact_size(sha256: str) -> int | None:
+    """How many bytes are stored under this hash; None if nothing is."""
+    try:
+        with _answers():
+            return _client().head_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["ContentLength"]
+    except ArtifactNotUploaded:
+        return None
+
+
+def read_artifact(sha256: str) -> Iterator[bytes]:
+    """The stored bytes in pieces; the reader verifies them."""
+    with _answers():
+        body = _client().get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["Body"]
+        yield from body.iter_chunks(CHUNK_BYTES)
+
+
+def create_bucket() -> bool:
+    """False if it was there already."""
+    try:
+        with _answers():
+            _client().head_bucket(Bucket=settings.PUNCTUAL_S3_BUCKET)
+    except ArtifactNotUploaded:
+        with _answers():
+            _client().create_bucket(Bucket=settings.PUNCTUAL_S3_BUCKET)
+        return True
+    return False
+
+
+def check_storage() -> None:
+    """Raises StorageUnavailable unless the bucket answers."""
+    try:
+        with _answers():
+            _client().head_bucket(Bucket=settings.PUNCTUAL_S3_BUCKET)
+    except ArtifactNotUploaded as error:
+        raise StorageUnavailable(f"The bucket {settings.PUNCTUAL_S3_BUCKET} does not exist; create it.") from error
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code in MISSING:
+            raise ArtifactNotUploaded from error
+        logger.warning("The object store refused a request: %s", error)
+        raise StorageUnavailable(f"The object store refused the request ({code or 'no reason given'}).") from error
+    except BotoCoreError as error:
+        logger.warning("The object store did not answer: %s", error)
+        raise StorageUnavailable from error
+
+
+def _base64(sha256: str) -> str:
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
+
+
+@lru_cache(maxsize=1)
+def _client() -> S3Client:
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=settings.PUNCTUAL_S3_ENDPOINT_URL,
+        region_name=settings.PUNCTUAL_S3_REGION,
+        aws_access_key_id=settings.PUNCTUAL_S3_ACCESS_KEY_ID,
+        aws_secret_access_key=settings.PUNCTUAL_S3_SECRET_ACCESS_KEY,
+        config=Config(
+            signature_version="s3v4",
+            connect_timeout=3,
+            read_timeout=30,
+            retries={"total_max_attempts": 3, "mode": "standard"},
+            max_pool_connections=32,
+            request_checksum_calculation=settings.PUNCTUAL_S3_CHECKSUMS,
+            response_checksum_validation=settings.PUNCTUAL_S3_CHECKSUMS,
+            s3={"addressing_style": "path" if settings.PUNCTUAL_S3_ENDPOINT_URL else "auto"},
+        ),
+    )
