@@ -1,0 +1,1 @@
+"""The composition root: settings, URLs, the Celery application and the local stack."""

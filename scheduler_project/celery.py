@@ -1,0 +1,15 @@
+"""The Celery application that beat, workers and Flower run."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scheduler_project.settings")
+
+app = Celery("punctual")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["jobs", "workers"])
+# By name: it needs Django's settings, and only a worker ever loads it.
+app.steps["worker"].add("workers.bootstep:AgentStep")

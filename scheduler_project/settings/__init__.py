@@ -1,0 +1,165 @@
+"""Django's settings, derived from the environment and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+
+from scheduler_project.settings.celery import *  # noqa: F403 - Celery reads its settings from here by their CELERY_ prefix
+from scheduler_project.settings.environment import read_environment
+from workers.configuration import WorkerSettings
+
+environment = read_environment()
+ROOT = Path(__file__).resolve().parents[2]
+
+DEBUG = environment.debug
+SECRET_KEY = environment.secret_key.get_secret_value()
+ALLOWED_HOSTS = list(environment.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(environment.csrf_trusted_origins)
+ROOT_URLCONF = "scheduler_project.urls"
+WSGI_APPLICATION = "scheduler_project.wsgi.application"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_celery_beat",
+    "django_celery_results",
+    "django_filters",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "scheduler_project",
+    "jobs",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# A pool instead of a connection per thread: a worker has thousands of threads and a handful of connections.
+# Statement caching by name is off so that PgBouncer in transaction mode may stand between.
+DATABASES: dict[str, Any] = {"default": {**dj_database_url.parse(environment.database_url.get_secret_value())}}
+DATABASES["default"] |= {
+    "CONN_MAX_AGE": 0,
+    "CONN_HEALTH_CHECKS": True,
+    "DISABLE_SERVER_SIDE_CURSORS": True,
+    "OPTIONS": {
+        **DATABASES["default"].get("OPTIONS", {}),
+        "connect_timeout": 5,
+        "prepare_threshold": None,
+        "pool": {"min_size": 1, "max_size": environment.database_pool_size, "timeout": 10},
+    },
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATIC_ROOT = ROOT / "var" / "static"
+# Whitenoise serves the apps' static files as they are: no collectstatic step stands between a clone and a page.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = environment.debug
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = environment.https
+SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if environment.https else 0
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if environment.https else None
+X_FRAME_OPTIONS = "DENY"
+LOGIN_URL = "admin:login"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "jobs.api.authentication.BearerTokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.NewestFirst",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "jobs.api.problems.problem_response",
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Punctual",
+    "DESCRIPTION": "Jobs, their schedules, executions, logs and the workers that run them.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": environment.log_level},
+    "loggers": {"botocore": {"level": "WARNING"}, "boto3": {"level": "WARNING"}},
+}
+
+PUNCTUAL_LEASE_SECONDS = environment.lease_seconds
+PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
+PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
+PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
+PUNCTUAL_S3_BUCKET = environment.s3_bucket
+PUNCTUAL_S3_ENDPOINT_URL = environment.s3_endpoint_url
+PUNCTUAL_S3_REGION = environment.s3_region
+PUNCTUAL_S3_ACCESS_KEY_ID = environment.s3_access_key_id
+PUNCTUAL_S3_SECRET_ACCESS_KEY = (
+    environment.s3_secret_access_key.get_secret_value() if environment.s3_secret_access_key else None
+)
+PUNCTUAL_S3_CHECKSUMS = environment.s3_checksums
+PUNCTUAL_WORKER = WorkerSettings(
+    name=environment.worker_name,
+    pool=environment.worker_pool,
+    slots=environment.worker_slots,
+    cpu=environment.worker_cpu,
+    memory_mb=environment.worker_memory_mb,
+    disk_mb=environment.worker_disk_mb,
+    state_dir=environment.worker_state_dir,
+    drain_seconds=environment.worker_drain_seconds,
+    cache_mb=environment.worker_cache_mb,
+)

@@ -1,0 +1,118 @@
+"""Configuration: environment variables only, typed and validated once, before anything else starts.
+
+Every variable that a Punctual process reads is a field here; `docs/configuration.md` lists them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+DEVELOPMENT_SECRET_KEY = "insecure-development-key-never-use-it-in-production"  # noqa: S105 - refused in production
+
+
+class Environment(BaseSettings):
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", case_sensitive=True, env_ignore_empty=True)
+
+    mode: Literal["production", "development"] = Field("production", validation_alias="PUNCTUAL_ENV")
+    secret_key: SecretStr = Field(SecretStr(DEVELOPMENT_SECRET_KEY), validation_alias="SECRET_KEY")
+    debug: bool = Field(False, validation_alias="DEBUG")
+    https: bool = Field(True, validation_alias="PUNCTUAL_HTTPS")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="ALLOWED_HOSTS")
+    csrf_trusted_origins: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="CSRF_TRUSTED_ORIGINS")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", validation_alias="PUNCTUAL_LOG_LEVEL")
+
+    database_url: SecretStr = Field(validation_alias="DATABASE_URL")
+    database_pool_size: int = Field(8, ge=1, le=200, validation_alias="DATABASE_POOL_SIZE")
+    redis_url: SecretStr = Field(validation_alias="REDIS_URL")
+
+    s3_endpoint_url: str | None = Field(None, validation_alias="S3_ENDPOINT_URL")
+    s3_bucket: str = Field(min_length=3, max_length=63, validation_alias="S3_BUCKET")
+    s3_region: str = Field("us-east-1", validation_alias="S3_REGION")
+    s3_access_key_id: str | None = Field(None, validation_alias="S3_ACCESS_KEY_ID")
+    s3_secret_access_key: SecretStr | None = Field(None, validation_alias="S3_SECRET_ACCESS_KEY")
+    s3_checksums: Literal["when_supported", "when_required"] = Field("when_required", validation_alias="S3_CHECKSUMS")
+
+    flower_basic_auth: SecretStr | None = Field(None, validation_alias="FLOWER_BASIC_AUTH")
+    flower_auth_provider: str | None = Field(None, validation_alias="FLOWER_AUTH_PROVIDER")
+
+    lease_seconds: float = Field(30, ge=3, le=600, validation_alias="PUNCTUAL_LEASE_SECONDS")
+    renew_seconds: float = Field(5, ge=0.2, le=120, validation_alias="PUNCTUAL_RENEW_SECONDS")
+    beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
+
+    worker_name: str | None = Field(None, max_length=120, validation_alias="PUNCTUAL_WORKER_NAME")
+    worker_pool: str = Field("default", max_length=63, validation_alias="PUNCTUAL_WORKER_POOL")
+    worker_slots: int | None = Field(None, ge=1, le=10_000, validation_alias="PUNCTUAL_WORKER_SLOTS")
+    worker_cpu: float | None = Field(None, gt=0, validation_alias="PUNCTUAL_WORKER_CPU")
+    worker_memory_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_MEMORY_MB")
+    worker_disk_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_DISK_MB")
+    worker_state_dir: str = Field("var/worker", validation_alias="PUNCTUAL_WORKER_STATE_DIR")
+    worker_drain_seconds: float = Field(60, ge=0, validation_alias="PUNCTUAL_WORKER_DRAIN_SECONDS")
+    worker_cache_mb: int = Field(2048, ge=1, validation_alias="PUNCTUAL_WORKER_CACHE_MB")
+
+    @field_validator("allowed_hosts", "csrf_trusted_origins", mode="before")
+    @classmethod
+    def split_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("database_url")
+    @classmethod
+    def is_postgres(cls, value: SecretStr) -> SecretStr:
+        try:
+            engine = dj_database_url.parse(value.get_secret_value()).get("ENGINE", "")
+        except ValueError as error:
+            raise ValueError("is not a URL; write postgres://user:password@host:5432/name") from error
+        if engine != "django.db.backends.postgresql":
+            raise ValueError("must be a Postgres URL: postgres://user:password@host:5432/name")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def is_redis(cls, value: SecretStr) -> SecretStr:
+        if not value.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("must start with redis://, rediss:// or unix://")
+        return value
+
+    @field_validator("renew_seconds")
+    @classmethod
+    def renews_in_time(cls, value: float, info: object) -> float:
+        lease = getattr(info, "data", {}).get("lease_seconds")
+        if lease is not None and value * 3 > lease:
+            raise ValueError(
+                f"must be at most a third of PUNCTUAL_LEASE_SECONDS ({lease:g}), so that one lost renewal is harmless"
+            )
+        return value
+
+    @property
+    def celery_broker_url(self) -> str:
+        """The same Redis in kombu's spelling, which knows unix sockets by another scheme."""
+        url = self.redis_url.get_secret_value()
+        if not url.startswith("unix://"):
+            return url
+        path, _, query = url.removeprefix("unix://").partition("?")
+        return f"redis+socket://{path}" + (f"?{query.replace('db=', 'virtual_host=')}" if query else "")
+
+
+@lru_cache(maxsize=1)
+def read_environment() -> Environment:
+    try:
+        return Environment()  # type: ignore[call-arg]  # the fields come from the environment
+    except ValidationError as error:
+        raise ImproperlyConfigured(describe(error)) from None
+
+
+def describe(error: ValidationError) -> str:
+    """One line per variable, in words, without the values: they may be secrets."""
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        name = str(problem["loc"][0]) if problem["loc"] else "environment"
+        missing = problem["type"] == "missing"
+        message = "is not set" if missing else problem["msg"].removeprefix("Value error, ")
+        lines.append(f"  {name} {message}" if missing or name in os.environ else f"  {name}: {message}")
+    return "The environment is not a valid configuration:\n" + "\n".join(lines) + "\nSee docs/configuration.md."

@@ -1,0 +1,16 @@
+"""Every address that web answers."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+from django.views.generic import RedirectView
+from jobs.api.health import healthz, readyz
+
+urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", admin.site.urls),
+    path("api/v1/", include("jobs.api.urls")),
+    path("healthz", healthz),
+    path("readyz", readyz),
+]

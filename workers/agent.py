@@ -1,0 +1,88 @@
+"""The worker's standing with the control plane: registers, renews the lease, obeys orders, drains.
+
+A worker that cannot renew in time stops its runs before the lease ends: nobody else may start them while they live.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from django.db import DatabaseError, InterfaceError
+
+from jobs.errors import WorkerLeaseLost
+from jobs.services.leases import Offer
+from jobs.states import Reason
+from workers.control_plane import ControlPlane
+from workers.held_runs import HeldRuns
+
+logger = logging.getLogger(__name__)
+
+# Runs are stopped this much before the lease ends, so that they are gone when it does.
+SAFETY_SHARE = 5 / 6
+
+
+class Agent:
+    def __init__(
+        self, control_plane: ControlPlane, offer: Offer, *, lease_seconds: float, renew_seconds: float
+    ) -> None:
+        self._control_plane = control_plane
+        self._offer = offer
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
+        self._sent_at = time.monotonic()
+        self.held = HeldRuns(control_plane.register(offer))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="agent", daemon=True)
+        logger.info(
+            "Registered as worker %s, incarnation %s",
+            self.held.registration.worker_id,
+            self.held.registration.incarnation,
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def drain(self, seconds: float) -> None:
+        """Takes nothing new, lets runs finish for a while, releases the rest, says goodbye."""
+        self.held.close()
+        self._quietly("say that it drains", lambda: self._control_plane.drain(self.held.registration))
+        if not self.held.wait_until_empty(seconds):
+            logger.warning("Releasing %d runs that did not finish within %g s", len(self.held.pairs()), seconds)
+            self.held.stop_all(Reason.RELEASED)
+            self.held.wait_until_empty(self._lease_seconds)
+        self._stopping.set()
+        self._thread.join(timeout=self._renew_seconds + 1)
+        self._quietly("say goodbye", lambda: self._control_plane.leave(self.held.registration))
+
+    def _loop(self) -> None:
+        while not self._stopping.wait(self._renew_seconds):
+            try:
+                self.renew()
+            except Exception:
+                logger.exception("The lease was not renewed; trying again")
+            if time.monotonic() - self._sent_at > self._lease_seconds * SAFETY_SHARE:
+                self.held.stop_all(Reason.RELEASED)
+
+    def renew(self) -> None:
+        sent_at = time.monotonic()
+        try:
+            orders = self._control_plane.renew(self.held.registration, self.held.pairs())
+        except WorkerLeaseLost:
+            logger.warning("The lease was lost: stopping every run and registering anew")
+            self.held.stop_all(Reason.RELEASED)
+            self.held.registration = self._control_plane.register(self._offer)
+            self._sent_at = time.monotonic()
+            return
+        self._sent_at = sent_at
+        for order in orders:
+            reason = Reason.CANCELLED if order.cancelled else Reason.RELEASED
+            self.held.stop(order.execution_id, order.attempt, reason)
+
+    def _quietly(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (DatabaseError, InterfaceError, WorkerLeaseLost) as error:
+            logger.warning("The worker could not %s; its lease will end by itself: %s", what, error)

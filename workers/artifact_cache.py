@@ -1,0 +1,79 @@
+"""Artifacts on the worker's disk, by their hash.
+
+A file bears its hash as its name only once its bytes were seen to have it: nothing half-fetched is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jobs.errors import ArtifactHashMismatch
+
+Fetch = Callable[[str], Iterator[bytes]]
+
+
+class ArtifactCache:
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._fetching: dict[str, threading.Lock] = {}
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in directory.glob("*.part"):
+            leftover.unlink(missing_ok=True)
+
+    def open(self, sha256: str, size: int, fetch: Fetch) -> int:
+        """A descriptor of the verified bytes, which the caller closes; it outlives an eviction of the file."""
+        path = self._directory / sha256
+        with self._lock:
+            fetching = self._fetching.setdefault(sha256, threading.Lock())
+        with fetching:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                os.utime(descriptor)
+            except FileNotFoundError:
+                self._fetch(path, sha256, size, fetch)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._evict(keep=sha256)
+        return descriptor
+
+    def _fetch(self, path: Path, sha256: str, size: int, fetch: Fetch) -> None:
+        digest, received = hashlib.sha256(), 0
+        handle, name = tempfile.mkstemp(suffix=".part", dir=self._directory)
+        try:
+            with os.fdopen(handle, "wb") as part:
+                for piece in fetch(sha256):
+                    received += len(piece)
+                    if received > size:
+                        break
+                    digest.update(piece)
+                    part.write(piece)
+            if received != size or digest.hexdigest() != sha256:
+                raise ArtifactHashMismatch
+            os.rename(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def _evict(self, keep: str) -> None:
+        """Least recently used first, until the rest fits."""
+        with self._lock:
+            files = sorted(
+                (
+                    (s.st_mtime, s.st_size, Path(e.path))
+                    for e in os.scandir(self._directory)
+                    if (s := e.stat()) and "." not in e.name
+                ),
+            )
+            total = sum(size for _, size, _ in files)
+            for _, size, path in files:
+                if total <= self._max_bytes:
+                    break
+                if path.name != keep:
+                    path.unlink(missing_ok=True)
+                    total -= size

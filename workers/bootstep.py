@@ -1,0 +1,109 @@
+"""Makes a Celery worker a Punctual worker: registers it, gives it its queue, keeps its lease, drains it.
+
+It is a step of the worker, not of the consumer: a lost Redis restarts the consumer's steps, and must not touch a lease.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from celery import bootsteps
+from django.conf import settings
+from kombu import Exchange, Queue
+
+from jobs.messages import worker_queue
+from jobs.services.leases import Offer
+from workers import runtime
+from workers.agent import Agent
+from workers.artifact_cache import ArtifactCache
+from workers.capacity import MEGABYTE, describe_host, measure_capacity
+from workers.configuration import WorkerSettings
+from workers.control_plane import DirectControlPlane
+from workers.errors import WorkerCannotStart
+from workers.log_stream import LogFlusher
+from workers.run import Equipment
+from workers.sandbox import Sandbox, SandboxUnavailable, clean_leftovers, detect_host, find_runtimes
+
+logger = logging.getLogger(__name__)
+
+# Housekeeping must not wait behind long runs.
+SYSTEM_THREADS = 2
+
+
+class AgentStep(bootsteps.StartStopStep):
+    # Stopped before the pool: it drains while pool threads still work.
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        self._settings: WorkerSettings = settings.PUNCTUAL_WORKER
+        state = Path(self._settings.state_dir).resolve()
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock_directory(state)
+        control_plane = DirectControlPlane()
+        try:
+            host = detect_host()
+            clean_leftovers()
+            interpreters = find_runtimes(host)
+        except SandboxUnavailable as error:
+            raise WorkerCannotStart(str(error)) from error
+        capacity = measure_capacity(self._settings)
+        self._agent = Agent(
+            control_plane,
+            Offer(
+                name=capacity.name,
+                pool=self._settings.pool,
+                host=capacity.host,
+                slots=capacity.slots,
+                cpu=capacity.cpu,
+                memory_mb=capacity.memory_mb,
+                disk_mb=capacity.disk_mb,
+                capabilities=sorted(interpreters),
+                details=describe_host(host, interpreters),
+            ),
+            lease_seconds=settings.PUNCTUAL_LEASE_SECONDS,
+            renew_seconds=settings.PUNCTUAL_RENEW_SECONDS,
+        )
+        self._flusher = LogFlusher()
+        runtime.equip(
+            Equipment(
+                control_plane=control_plane,
+                sandbox=Sandbox(host),
+                interpreters=interpreters,
+                cache=ArtifactCache(state / "artifacts", self._settings.cache_mb * MEGABYTE),
+                flusher=self._flusher,
+                held=self._agent.held,
+            )
+        )
+        worker.concurrency = worker.min_concurrency = capacity.slots + SYSTEM_THREADS
+        name = worker_queue(self._agent.held.registration.worker_id)
+        worker.app.amqp.queues.select_add(Queue(name, Exchange(name), routing_key=name))
+
+    def start(self, worker: Any) -> None:
+        self._flusher.start()
+        self._agent.start()
+
+    def stop(self, worker: Any) -> None:
+        self._agent.drain(self._settings.drain_seconds)
+        self._flusher.stop()
+
+    def terminate(self, parent: Any) -> None:
+        self.stop(parent)
+
+
+def _lock_directory(state: Path) -> int:
+    """Two workers with one state would take each other's work for their own."""
+    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise WorkerCannotStart(
+            f"Another worker uses {state}; give this one a directory of its own (PUNCTUAL_WORKER_STATE_DIR)"
+            " and a name of its own (PUNCTUAL_WORKER_NAME)."
+        ) from error
+    return descriptor

@@ -1,0 +1,67 @@
+"""What this machine offers: detected, unless the configuration says otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.configuration import WorkerSettings
+from workers.sandbox import Host, Interpreter
+
+MEGABYTE = 1024 * 1024
+SLOTS_PER_CPU = 4
+# The worker, its host and the sandboxes' own overhead need some memory too.
+MEMORY_SHARE = 0.8
+DISK_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    host: str
+    name: str
+    slots: int
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+
+
+def measure_capacity(settings: WorkerSettings) -> Capacity:
+    cpu = settings.cpu or float(len(os.sched_getaffinity(0)))
+    memory_mb = settings.memory_mb or int(_memory_bytes() * MEMORY_SHARE) // MEGABYTE
+    # /work is a tmpfs: what a run writes there is memory of this machine, too.
+    free_disk = shutil.disk_usage(settings.state_dir).free // MEGABYTE
+    return Capacity(
+        host=socket.gethostname(),
+        name=settings.name or socket.gethostname(),
+        slots=settings.slots or max(2, int(cpu * SLOTS_PER_CPU)),
+        cpu=cpu,
+        memory_mb=memory_mb,
+        disk_mb=settings.disk_mb or min(int(free_disk * DISK_SHARE), memory_mb),
+    )
+
+
+def describe_host(host: Host, interpreters: Mapping[str, Interpreter]) -> dict[str, object]:
+    return {
+        "bubblewrap": host.version,
+        "cgroups": str(host.cgroup_mode),
+        "runtimes": {name: interpreter.version for name, interpreter in interpreters.items()},
+    }
+
+
+def _memory_bytes() -> int:
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [
+        _read_limit(path) for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    ]
+    return min([physical, *(limit for limit in limits if limit is not None)])
+
+
+def _read_limit(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return None

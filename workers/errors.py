@@ -1,0 +1,13 @@
+"""What Celery shows of a run that did not succeed; the execution itself is the truth."""
+
+from __future__ import annotations
+
+from jobs.errors import PunctualError
+
+
+class ExecutionFailed(PunctualError):
+    """The program did not succeed; see the execution for why."""
+
+
+class WorkerCannotStart(PunctualError):
+    """The worker cannot run here."""

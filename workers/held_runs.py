@@ -1,0 +1,87 @@
+"""Which attempts this worker holds right now, and the means to stop each; shared by pool threads and the agent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from jobs.services.leases import Registration
+from jobs.services.transitions import Hold
+from jobs.states import Reason
+
+
+class HeldRun:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kill: Callable[[], None] | None = None
+        self.stop_reason: Reason | None = None
+
+    def attach(self, kill: Callable[[], None]) -> None:
+        """From now on there is something to kill; if it was asked for already, it is done now."""
+        with self._lock:
+            self._kill = kill
+            wanted = self.stop_reason is not None
+        if wanted:
+            kill()
+
+    def stop(self, reason: Reason) -> None:
+        with self._lock:
+            if self.stop_reason is None:
+                self.stop_reason = reason
+            kill = self._kill
+        if kill is not None:
+            kill()
+
+
+class HeldRuns:
+    def __init__(self, registration: Registration) -> None:
+        self.registration = registration
+        self._changed = threading.Condition()
+        self._runs: dict[tuple[UUID, int], HeldRun] = {}
+        self._closed = False
+
+    @contextmanager
+    def holding(self, hold: Hold) -> Iterator[HeldRun]:
+        """A second message for the same attempt gets a run that is stopped from the start."""
+        key, run = (hold.execution_id, hold.attempt), HeldRun()
+        with self._changed:
+            refused = self._closed or key in self._runs
+            if not refused:
+                self._runs[key] = run
+        if refused:
+            run.stop(Reason.RELEASED)
+            yield run
+            return
+        try:
+            yield run
+        finally:
+            with self._changed:
+                del self._runs[key]
+                self._changed.notify_all()
+
+    def pairs(self) -> list[tuple[UUID, int]]:
+        with self._changed:
+            return list(self._runs)
+
+    def stop(self, execution_id: UUID, attempt: int, reason: Reason) -> None:
+        with self._changed:
+            run = self._runs.get((execution_id, attempt))
+        if run is not None:
+            run.stop(reason)
+
+    def stop_all(self, reason: Reason) -> None:
+        with self._changed:
+            runs = list(self._runs.values())
+        for run in runs:
+            run.stop(reason)
+
+    def close(self) -> None:
+        """Takes nothing new from now on."""
+        with self._changed:
+            self._closed = True
+
+    def wait_until_empty(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._runs, timeout=seconds)

@@ -1,0 +1,108 @@
+"""Carries a run's output to the control plane: in order, numbered, and within a moment of being written.
+
+One thread flushes for all runs of the worker. A run that writes faster than the control plane takes is held up at its
+pipe; nothing is dropped and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from jobs.services.logs import Chunk
+
+FLUSH_SECONDS = 0.2
+CHUNK_BYTES = 64 * 1024
+MAX_PENDING_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 1024 * 1024
+
+
+class LogStream:
+    def __init__(self, send: Callable[[Sequence[Chunk]], None]) -> None:
+        self._send = send
+        self._pending: list[Chunk] = []
+        self._pending_bytes = 0
+        self._sequence = 0
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Raises what the last flush failed with: the caller's run is then over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._pending_bytes < MAX_PENDING_BYTES)
+            if self._error is not None:
+                raise self._error
+            now = datetime.now(UTC)
+            last = self._pending[-1] if self._pending else None
+            if last is not None and last.stream == stream and len(last.data) + len(data) <= CHUNK_BYTES:
+                self._pending[-1] = Chunk(last.sequence, stream, last.logged_at, last.data + data)
+            else:
+                self._pending.append(Chunk(self._sequence, stream, now, data))
+                self._sequence += 1
+            self._pending_bytes += len(data)
+
+    def flush(self) -> None:
+        """Sends all that is pending; remembers an error for the writer instead of raising it here."""
+        with self._sending:
+            while batch := self._take():
+                try:
+                    self._send(batch)
+                except Exception as error:  # noqa: BLE001 - it is raised again in the thread that writes
+                    with self._changed:
+                        self._error = error
+                        self._changed.notify_all()
+                    return
+
+    def close(self) -> None:
+        """Flushes for the last time and raises if anything could not be sent."""
+        self.flush()
+        if self._error is not None:
+            raise self._error
+
+    def _take(self) -> list[Chunk]:
+        with self._changed:
+            if self._error is not None:
+                return []
+            size = count = 0
+            for chunk in self._pending:
+                if count and size + len(chunk.data) > BATCH_BYTES:
+                    break
+                size, count = size + len(chunk.data), count + 1
+            batch, self._pending = self._pending[:count], self._pending[count:]
+            self._pending_bytes -= size
+            self._changed.notify_all()
+            return batch
+
+
+class LogFlusher:
+    """The thread that flushes every open stream a few times a second."""
+
+    def __init__(self) -> None:
+        self._streams: set[LogStream] = set()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="log-flusher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def add(self, stream: LogStream) -> None:
+        with self._lock:
+            self._streams.add(stream)
+
+    def remove(self, stream: LogStream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+    def _loop(self) -> None:
+        while not self._stopping.wait(FLUSH_SECONDS):
+            with self._lock:
+                streams = list(self._streams)
+            for stream in streams:
+                stream.flush()

@@ -1,0 +1,179 @@
+"""One run, from message to end: claim, fetch, verify, sandbox, stream, collect, finish.
+
+Whatever goes wrong, exactly one report goes to the control plane, or none if the attempt is no longer this worker's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
+from jobs.messages import RunMessage
+from jobs.services.attempts import Report
+from jobs.services.transitions import Claimed, Hold, Moved
+from jobs.states import Reason
+from workers.artifact_cache import ArtifactCache
+from workers.control_plane import ControlPlane
+from workers.held_runs import HeldRun, HeldRuns
+from workers.log_stream import LogFlusher, LogStream
+from workers.outputs import collect_outputs
+from workers.sandbox import (
+    EndReason,
+    InputFile,
+    Interpreter,
+    Limits,
+    Outcome,
+    Program,
+    Run,
+    Sandbox,
+    SandboxError,
+    command_for,
+)
+
+logger = logging.getLogger(__name__)
+
+PROGRAM = "program"
+MEGABYTE = 1024 * 1024
+REASONS = {
+    EndReason.EXIT: Reason.EXIT,
+    EndReason.SIGNAL: Reason.EXIT,
+    EndReason.TIMEOUT: Reason.TIMEOUT,
+    EndReason.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+}
+
+
+class Measured(TypedDict):
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    log_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What every run of this worker uses."""
+
+    control_plane: ControlPlane
+    sandbox: Sandbox
+    interpreters: Mapping[str, Interpreter]
+    cache: ArtifactCache
+    flusher: LogFlusher
+    held: HeldRuns
+
+
+def run_attempt(equipment: Equipment, hold: Hold) -> Moved | None:
+    """None: the attempt was not, or is no longer, this worker's."""
+    with equipment.held.holding(hold) as held:
+        if held.stop_reason is not None:
+            return None
+        try:
+            claimed = equipment.control_plane.claim(hold)
+        except StaleAttempt:
+            logger.info("Attempt %s of %s is not ours to run", hold.attempt, hold.execution_id)
+            return None
+        try:
+            return equipment.control_plane.finish(hold, _execute(equipment, hold, held, claimed))
+        except StaleAttempt:
+            logger.warning("Attempt %s of %s was given away while it ran", hold.attempt, hold.execution_id)
+            return None
+
+
+def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
+    try:
+        descriptor = equipment.cache.open(claimed.sha256, claimed.size, equipment.control_plane.read_artifact)
+    except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
+        return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
+    except (StorageUnavailable, OSError) as error:
+        return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
+    try:
+        program = _program(equipment.interpreters, claimed, descriptor)
+        with equipment.sandbox.start(program, _limits(claimed)) as run:
+            return _watch(equipment, hold, held, run)
+    except SandboxError as error:
+        logger.exception("The sandbox of %s could not be built", hold.execution_id)
+        return Report(Reason.SANDBOX_ERROR, error=str(error))
+    finally:
+        os.close(descriptor)
+
+
+def _watch(equipment: Equipment, hold: Hold, held: HeldRun, run: Run) -> Report:
+    stream = LogStream(lambda chunks: equipment.control_plane.log(hold, chunks))
+    held.attach(run.kill)
+    equipment.control_plane.start(hold, run.receipt)
+    equipment.flusher.add(stream)
+    try:
+        outcome = run.stream(lambda name, data: stream.write(name.value, data))
+        stream.close()
+    finally:
+        equipment.flusher.remove(stream)
+    if outcome.reason is EndReason.KILLED:
+        return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
+    if outcome.reason is EndReason.EXIT and outcome.exit_code == 0:
+        return _succeed(equipment, hold, run, outcome)
+    return Report(REASONS[outcome.reason], exit_code=outcome.exit_code, signal=outcome.signal, **_measured(outcome))
+
+
+def _succeed(equipment: Equipment, hold: Hold, run: Run, outcome: Outcome) -> Report:
+    try:
+        collected = collect_outputs(
+            run.output_directory, lambda output, body: equipment.control_plane.store_output(hold, output, body)
+        )
+    except StorageUnavailable as error:
+        return Report(
+            Reason.ARTIFACT_UNAVAILABLE, error=f"Its outputs could not be stored: {error}", **_measured(outcome)
+        )
+    return Report(
+        Reason.EXIT,
+        exit_code=0,
+        result=collected.result,
+        outputs=collected.outputs,
+        error="\n".join(collected.problems[:20]),
+        **_measured(outcome),
+    )
+
+
+def _measured(outcome: Outcome) -> Measured:
+    return {
+        "cpu_seconds": outcome.cpu_seconds,
+        "peak_memory_bytes": outcome.peak_memory_bytes,
+        "log_truncated": outcome.output_truncated,
+    }
+
+
+def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descriptor: int) -> Program:
+    args: list[str] = json.loads(claimed.args)
+    env: dict[str, str] = json.loads(claimed.env)
+    return Program(
+        argv=command_for(claimed.runtime, interpreters, f"/work/{PROGRAM}", args),
+        environment={
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": "/work",
+            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+            "LANG": "C.UTF-8",
+            **env,
+            "PUNCTUAL_EXECUTION_ID": str(claimed.execution_id),
+            "PUNCTUAL_ATTEMPT": str(claimed.attempt),
+            "PUNCTUAL_JOB_ID": str(claimed.job_id),
+            "PUNCTUAL_RUN_ID": str(claimed.run_id),
+            "PUNCTUAL_SCHEDULED_FOR": claimed.scheduled_for.isoformat(),
+        },
+        files=(InputFile(PROGRAM, descriptor, executable=True),),
+    )
+
+
+def _limits(claimed: Claimed) -> Limits:
+    return Limits(
+        wall_seconds=claimed.timeout_seconds,
+        memory_bytes=claimed.memory_mb * MEGABYTE,
+        disk_bytes=max(claimed.disk_mb, 1) * MEGABYTE,
+        cpus=claimed.cpu,
+    )
+
+
+def hold_for(message: RunMessage, held: HeldRuns) -> Hold:
+    registration = held.registration
+    return Hold(message.execution_id, message.attempt, registration.worker_id, registration.incarnation)
