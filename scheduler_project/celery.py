@@ -6,7 +6,10 @@ import os
 
 from celery import Celery
 
+from scheduler_project.checks import refuse_insecure_start
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scheduler_project.settings")
+refuse_insecure_start()
 
 app = Celery("punctual")
 app.config_from_object("django.conf:settings", namespace="CELERY")

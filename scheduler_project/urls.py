@@ -7,6 +7,9 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from jobs.api.health import healthz, readyz
 
+handler404 = "jobs.api.problems.page_not_found"
+handler500 = "jobs.api.problems.server_error"
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),

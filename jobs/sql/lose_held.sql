@@ -1,5 +1,6 @@
 -- transitions.lose_held. Index: execution_active.
--- What the given workers held, but for the given incarnations, is taken from them, in one statement:
+-- What the given workers held, but for the given incarnations, is taken from them, in one statement; where a list of what
+-- the worker runs is given, also what was claimed long ago and is not in it (a claim or an end that got lost on its way).
 -- a cancelled one ends; one that was never claimed goes back; a claimed one is lost, and goes back if it may be tried again.
 WITH held AS MATERIALIZED (
     SELECT e.id, e.attempt, e.worker_id, e.incarnation, e.state AS was,
@@ -10,7 +11,10 @@ WITH held AS MATERIALIZED (
       FROM jobs_execution e
       JOIN unnest(%(worker_ids)s::uuid[], %(keep_incarnations)s::bigint[]) AS w (id, keep) ON w.id = e.worker_id
       JOIN jobs_jobversion v ON v.id = e.version_id
-     WHERE e.state IN ('queued', 'claimed', 'running') AND e.incarnation IS DISTINCT FROM w.keep
+     WHERE e.state IN ('queued', 'claimed', 'running')
+       AND (e.incarnation IS DISTINCT FROM w.keep
+            OR (e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
+                AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))
      ORDER BY e.id
        FOR NO KEY UPDATE OF e
 ), moved AS (

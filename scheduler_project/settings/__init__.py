@@ -77,7 +77,7 @@ DATABASES["default"] |= {
         **DATABASES["default"].get("OPTIONS", {}),
         "connect_timeout": 5,
         "prepare_threshold": None,
-        "pool": {"min_size": 1, "max_size": environment.database_pool_size, "timeout": 10},
+        "pool": {"min_size": 1, "max_size": environment.database_pool_size, "timeout": 4},
     },
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -93,7 +93,6 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-STATIC_ROOT = ROOT / "var" / "static"
 # Whitenoise serves the apps' static files as they are: no collectstatic step stands between a clone and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = environment.debug

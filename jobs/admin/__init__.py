@@ -1,0 +1,11 @@
+"""Django's admin over the tables: looks everywhere, edits only what is configuration."""
+
+from django.contrib import admin
+
+from jobs.admin import executions, jobs, queues, tokens, workers
+
+admin.site.site_header = "Punctual"
+admin.site.site_title = "Punctual"
+admin.site.index_title = "Operations"
+
+__all__ = ["executions", "jobs", "queues", "tokens", "workers"]

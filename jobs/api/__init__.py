@@ -1,0 +1,1 @@
+"""The REST interface: parses, calls one service, renders."""

@@ -1,0 +1,27 @@
+"""Who is asking: the bearer of an API token."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from jobs.models import ApiToken
+from jobs.services.tokens import find_token
+
+SCHEME = "bearer"
+
+
+class BearerTokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != SCHEME:
+            return None
+        token = find_token(secret.strip())
+        if token is None:
+            raise AuthenticationFailed("The API token is unknown or has expired; send a valid one.")
+        return token.owner, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"

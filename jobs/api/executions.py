@@ -1,0 +1,94 @@
+"""/executions: list, read, cancel, and what each of them left behind."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import storage
+from jobs.api.jobs import NoInput
+from jobs.api.queries import PageQuery, page_of, results_of
+from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
+from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.models import Execution, ExecutionEvent, Output
+from jobs.querysets.visibility import visible_to
+from jobs.services import commands
+from jobs.states import State
+
+MAX_EVENTS = 1000
+
+
+class ExecutionQuery(PageQuery):
+    job_id = serializers.UUIDField(required=False)
+    worker_id = serializers.UUIDField(required=False)
+    status = serializers.ChoiceField([s.value for s in State], required=False)
+
+
+def executions_of(user: User) -> QuerySet[Execution]:
+    return visible_to(user, Execution.objects.select_related("job"), owner="job__owner")
+
+
+class Executions(ApiView):
+    @extend_schema(operation_id="executions_list", parameters=[ExecutionQuery], responses=page_of(ExecutionOutput))
+    def get(self, request: Request) -> Response:
+        query = read_query(ExecutionQuery, request)
+        columns = {"job_id": "job_id", "worker_id": "worker_id", "status": "state"}
+        wanted = {column: query[name] for name, column in columns.items() if name in query}
+        return page(executions_of(user_of(request)).filter(**wanted), request, ExecutionOutput)
+
+
+class ExecutionDetail(ApiView):
+    @extend_schema(operation_id="executions_read", responses=ExecutionOutput)
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        return Response(ExecutionOutput(find(executions_of(user_of(request)), execution_id)).data)
+
+
+class ExecutionCancel(ApiView):
+    @extend_schema(operation_id="executions_cancel", request=None, responses=ExecutionOutput)
+    def put(self, request: Request, execution_id: UUID) -> Response:
+        read_body(NoInput, request)
+        user = user_of(request)
+        execution = find(executions_of(user), execution_id)
+        commands.cancel_execution(execution_id, by=user.get_username())
+        execution.refresh_from_db()
+        return Response(ExecutionOutput(execution).data)
+
+
+class ExecutionAttempts(ApiView):
+    @extend_schema(operation_id="executions_attempts", responses=results_of(AttemptOutput))
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        execution = find(executions_of(user_of(request)), execution_id)
+        return Response({"results": AttemptOutput(execution.attempts.order_by("number"), many=True).data})
+
+
+class ExecutionEvents(ApiView):
+    @extend_schema(operation_id="executions_events", responses=results_of(EventOutput))
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        find(executions_of(user_of(request)), execution_id)
+        events = ExecutionEvent.objects.filter(execution_id=execution_id).order_by("created_at", "id")[:MAX_EVENTS]
+        return Response({"results": EventOutput(events, many=True).data})
+
+
+class ExecutionOutputs(ApiView):
+    @extend_schema(operation_id="executions_outputs", responses=results_of(FileOutput))
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        find(executions_of(user_of(request)), execution_id)
+        files = Output.objects.filter(attempt__execution_id=execution_id).select_related("attempt").order_by("name")
+        results = [
+            {
+                "name": file.name,
+                "size": file.size,
+                "sha256": file.sha256,
+                "url": storage.presign_download(
+                    storage.output_key(execution_id, file.attempt.number, file.sha256), file.name
+                ),
+            }
+            for file in files
+        ]
+        return Response({"results": FileOutput(results, many=True).data})

@@ -1,0 +1,75 @@
+"""Fields and serializers that take input as written or refuse it: nothing is guessed, nothing is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+
+class StrictSerializer(serializers.Serializer[object]):
+    """A field that is misspelt must not be taken for one that was left out."""
+
+    def to_internal_value(self, data: object) -> object:
+        if isinstance(data, Mapping):
+            unknown = [str(name) for name in data if name not in self.fields]
+            if unknown:
+                known = ", ".join(self.fields) or "none"
+                message = f"There is no such field; known are: {known}."
+                raise serializers.ValidationError({name[:100]: [message] for name in unknown})
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(OpenApiTypes.DATETIME)
+class InstantField(serializers.Field[datetime, str, str, datetime]):
+    """ISO 8601 with an offset: a time without one would mean another moment on another machine."""
+
+    default_error_messages = {
+        "invalid": "Write an instant as ISO 8601, such as 2030-01-31T09:00:00Z.",
+        "naive": "The instant has no UTC offset; append Z or an offset such as +01:00.",
+    }
+
+    def to_internal_value(self, data: str) -> datetime:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        try:
+            instant = datetime.fromisoformat(data)
+        except ValueError:
+            self.fail("invalid")
+        if instant.utcoffset() is None:
+            self.fail("naive")
+        return instant
+
+    def to_representation(self, value: datetime) -> str:
+        return value.isoformat().replace("+00:00", "Z")
+
+
+class TextField(serializers.CharField):
+    """Text as it was sent: a number is not text, and blanks at the ends may matter."""
+
+    def __init__(self, *, max_length: int | None = None, allow_blank: bool = False, **options: object) -> None:
+        super().__init__(max_length=max_length, allow_blank=allow_blank, trim_whitespace=False, **options)  # type: ignore[arg-type]
+
+    def to_internal_value(self, data: object) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class NumberField(serializers.FloatField):
+    """A JSON number: neither text nor a truth value."""
+
+    def to_internal_value(self, data: object) -> float:
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class WholeNumberField(serializers.IntegerField):
+    def to_internal_value(self, data: object) -> int:
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("invalid")
+        return super().to_internal_value(data)

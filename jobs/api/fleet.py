@@ -1,0 +1,40 @@
+"""/workers and /queues: where work runs; everybody who is logged in may look."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api.queries import PageQuery, page_of
+from jobs.api.representations import QueueOutput, WorkerOutput
+from jobs.api.views import ApiView, find, page, read_query
+from jobs.models import Queue, Worker, WorkerStatus
+
+
+class WorkerQuery(PageQuery):
+    status = serializers.ChoiceField(WorkerStatus.values, required=False)
+
+
+class Workers(ApiView):
+    @extend_schema(operation_id="workers_list", parameters=[WorkerQuery], responses=page_of(WorkerOutput))
+    def get(self, request: Request) -> Response:
+        query = read_query(WorkerQuery, request)
+        rows = Worker.objects.filter(status=query["status"]) if "status" in query else Worker.objects.all()
+        return page(rows, request, WorkerOutput)
+
+
+class WorkerDetail(ApiView):
+    @extend_schema(operation_id="workers_read", responses=WorkerOutput)
+    def get(self, request: Request, worker_id: UUID) -> Response:
+        return Response(WorkerOutput(find(Worker.objects.all(), worker_id)).data)
+
+
+class Queues(ApiView):
+    @extend_schema(operation_id="queues_list", parameters=[PageQuery], responses=page_of(QueueOutput))
+    def get(self, request: Request) -> Response:
+        read_query(PageQuery, request)
+        return page(Queue.objects.all(), request, QueueOutput)

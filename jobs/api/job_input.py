@@ -1,0 +1,126 @@
+"""The body of POST /jobs: its shape is checked here, its rules in the service that it is handed to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from rest_framework import serializers
+
+from jobs import conf
+from jobs.api.fields import InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.models import Condition, Delivery
+from jobs.recurrence import CatchUp, Kind
+from jobs.retry_policy import parse_retry_policy
+from jobs.services.job_spec import RUNTIMES, DependencySpec, JobSpec, Requirements, ScheduleSpec
+
+DAY_SECONDS = 86_400
+MAX_WINDOW_SECONDS = 366 * DAY_SECONDS
+LARGEST_INTEGER = 2**31 - 1
+
+
+class ScheduleInput(StrictSerializer):
+    cron = TextField(required=False, help_text="Five fields, or @hourly, @daily, @weekly, @monthly, @yearly.")
+    every_seconds = NumberField(required=False, help_text="An interval, counted from starts_at.")
+    at = InstantField(required=False, help_text="A single instant.")
+    timezone = TextField(default="UTC", max_length=64, help_text="An IANA name, such as Europe/Paris.")
+    starts_at = InstantField(default=None, allow_null=True, help_text="Default: now.")
+    ends_at = InstantField(default=None, allow_null=True)
+    jitter_seconds = NumberField(default=0, min_value=0, max_value=DAY_SECONDS)
+    catch_up = serializers.ChoiceField([c.value for c in CatchUp], default=CatchUp.LATEST.value)
+    catch_up_window_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=MAX_WINDOW_SECONDS)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        given = [name for name in ("cron", "every_seconds", "at") if name in attrs]
+        if len(given) != 1:
+            message = "A schedule has exactly one of cron, every_seconds and at."
+            raise serializers.ValidationError({given[1] if given else "cron": [message]})
+        return attrs
+
+
+class DependencyInput(StrictSerializer):
+    job = serializers.UUIDField()
+    condition = serializers.ChoiceField(Condition.values, default=Condition.SUCCESS.value)
+
+
+class RequirementsInput(StrictSerializer):
+    cpu = NumberField(default=0.25, min_value=0.01, max_value=1024)
+    memory_mb = WholeNumberField(default=128, min_value=1, max_value=LARGEST_INTEGER)
+    disk_mb = WholeNumberField(default=64, min_value=0, max_value=LARGEST_INTEGER)
+    capabilities = serializers.ListField(child=TextField(max_length=63), default=list, max_length=64)
+
+
+class RetryInput(StrictSerializer):
+    max_attempts = WholeNumberField(required=False)
+    backoff_seconds = NumberField(required=False)
+    backoff_factor = NumberField(required=False)
+    max_backoff_seconds = NumberField(required=False)
+
+
+class JobInput(StrictSerializer):
+    name = TextField(max_length=200)
+    runtime = serializers.ChoiceField(RUNTIMES)
+    script = TextField(required=False, help_text=f"The program's text, at most {conf.MAX_SCRIPT_BYTES} bytes.")
+    artifact = serializers.UUIDField(required=False, help_text="An uploaded artifact, instead of a script.")
+    args = serializers.ListField(child=TextField(allow_blank=True), default=list)
+    env = serializers.DictField(child=TextField(allow_blank=True), default=dict)
+    schedules = ScheduleInput(many=True, default=list)
+    dependencies = DependencyInput(many=True, default=list)
+    priority = WholeNumberField(default=5, min_value=0, max_value=9)
+    queue = TextField(default="default", max_length=63)
+    requirements = RequirementsInput(required=False)
+    timeout_seconds = NumberField(default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS)
+    retry = RetryInput(required=False)
+    max_concurrency = WholeNumberField(default=1, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
+    overlap = serializers.ChoiceField(["queue"], default="queue")
+    delivery = serializers.ChoiceField(Delivery.values, default=Delivery.AT_LEAST_ONCE.value)
+    network = serializers.BooleanField(default=False)
+
+    def validate_network(self, value: bool) -> bool:
+        if value:
+            raise serializers.ValidationError("Runs have no network; leave it false.")
+        return value
+
+
+def job_spec(values: Mapping[str, Any]) -> JobSpec:
+    """The validated body as the service's value; what is left out takes the service's default."""
+    requirements = values.get("requirements")
+    return JobSpec(
+        name=values["name"],
+        runtime=values["runtime"],
+        script=values.get("script"),
+        artifact=values.get("artifact"),
+        args=values["args"],
+        env=values["env"],
+        schedules=[_schedule_spec(schedule) for schedule in values["schedules"]],
+        dependencies=[DependencySpec(d["job"], Condition(d["condition"])) for d in values["dependencies"]],
+        priority=values["priority"],
+        queue=values["queue"],
+        requirements=Requirements(**requirements) if requirements is not None else Requirements(),
+        timeout_seconds=values["timeout_seconds"],
+        retry=parse_retry_policy(values.get("retry", {})),
+        max_concurrency=values["max_concurrency"],
+        delivery=Delivery(values["delivery"]),
+    )
+
+
+def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
+    if "cron" in values:
+        kind, expression = Kind.CRON, values["cron"]
+    elif "at" in values:
+        kind, expression = Kind.AT, values["at"].isoformat()
+    else:
+        # Not float's own text: that is 1e-07 or 1e+16 at the ends.
+        kind, expression = Kind.EVERY, f"{Decimal(repr(values['every_seconds'])):f}"
+        expression = expression.removesuffix(".0")
+    return ScheduleSpec(
+        kind=kind,
+        expression=expression,
+        timezone=values["timezone"],
+        starts_at=values["starts_at"],
+        ends_at=values["ends_at"],
+        jitter_seconds=values["jitter_seconds"],
+        catch_up=CatchUp(values["catch_up"]),
+        catch_up_window_seconds=values["catch_up_window_seconds"],
+    )

@@ -1,0 +1,74 @@
+"""Lists, newest first, by cursor: a page costs the same wherever it lies, and new rows never shift it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs.errors import InvalidInput
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 500
+
+
+class NewestFirst(BasePagination):
+    """For rows whose ids are UUIDv7, so that the id is the order of creation."""
+
+    def __init__(self) -> None:
+        self._next: str | None = None
+
+    def paginate_queryset(  # type: ignore[override]  # pages of queries only: a cursor needs an order in the database
+        self, queryset: QuerySet[Any], request: Request, view: APIView | None = None
+    ) -> list[Any]:
+        limit = _limit(request.query_params.get("limit"))
+        cursor = request.query_params.get("cursor")
+        if cursor is not None:
+            queryset = queryset.filter(id__lt=_decode(cursor))
+        rows = list(queryset.order_by("-id")[: limit + 1])
+        page = rows[:limit]
+        if len(rows) > limit:
+            query = request.query_params.copy()
+            query["cursor"] = _encode(page[-1].pk)
+            self._next = f"{request.path}?{query.urlencode()}"
+        return page
+
+    def get_paginated_response(self, data: Sequence[object]) -> Response:
+        return Response({"results": data, "next": self._next})
+
+    def get_paginated_response_schema(self, schema: dict[str, object]) -> dict[str, object]:
+        return {
+            "type": "object",
+            "required": ["results", "next"],
+            "properties": {
+                "results": schema,
+                "next": {"type": ["string", "null"], "description": "The path of the next page; null on the last one."},
+            },
+        }
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_LIMIT):
+        raise InvalidInput("limit", f"The limit must be a whole number from 1 to {MAX_LIMIT}.")
+    return int(text)
+
+
+def _encode(identifier: UUID) -> str:
+    return base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> UUID:
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(cursor + "=="))
+    except (ValueError, binascii.Error):
+        raise InvalidInput("cursor", "The cursor is not valid; take it from the `next` of a page.") from None

@@ -1,0 +1,189 @@
+"""What the API answers with; output only, read from rows as the views select them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from jobs.models import Artifact, Attempt, Dependency, Execution, ExecutionEvent, Job, Queue, Schedule, Worker
+from jobs.querysets.job_status import JobStatus
+from jobs.recurrence import Kind
+from jobs.services.artifacts import Announced
+from jobs.states import State
+
+
+class ScheduleOutput(serializers.ModelSerializer[Schedule]):
+    class Meta:
+        model = Schedule
+        fields = [
+            "id", "timezone", "starts_at", "ends_at", "jitter_seconds", "catch_up", "catch_up_window_seconds",
+            "next_instant", "quarantined_at", "quarantine_error",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    def to_representation(self, instance: Schedule) -> dict[str, Any]:
+        """In the words in which it was written: one of cron, every_seconds, at."""
+        shown: dict[str, Any] = super().to_representation(instance)
+        match Kind(instance.kind):
+            case Kind.CRON:
+                written: dict[str, Any] = {"cron": instance.expression}
+            case Kind.EVERY:
+                written = {"every_seconds": float(instance.expression)}
+            case Kind.AT:
+                written = {"at": instance.expression.replace("+00:00", "Z")}
+        return {"id": shown.pop("id"), **written, **shown}
+
+
+class DependencyOutput(serializers.ModelSerializer[Dependency]):
+    job = serializers.UUIDField(source="upstream_id")
+
+    class Meta:
+        model = Dependency
+        fields = ["job", "condition"]
+        read_only_fields = fields
+
+
+class RequirementsOutput(serializers.Serializer[Any]):
+    cpu = serializers.FloatField()
+    memory_mb = serializers.IntegerField()
+    disk_mb = serializers.IntegerField()
+    capabilities = serializers.ListField(child=serializers.CharField())
+
+
+class JobOutput(serializers.ModelSerializer[Job]):
+    status = serializers.ChoiceField([s.value for s in JobStatus])
+    owner = serializers.CharField(source="owner.username")
+    version = serializers.IntegerField(source="current_version.number")
+    runtime = serializers.CharField(source="current_version.runtime")
+    artifact = serializers.UUIDField(source="current_version.artifact_id")
+    args = serializers.ListField(source="current_version.args", child=serializers.CharField())
+    env = serializers.DictField(source="current_version.env", child=serializers.CharField())
+    schedules = ScheduleOutput(many=True)
+    dependencies = DependencyOutput(many=True)
+    priority = serializers.IntegerField(source="current_version.priority")
+    queue = serializers.CharField(source="current_version.queue.name")
+    requirements = RequirementsOutput(source="current_version")
+    timeout_seconds = serializers.FloatField(source="current_version.timeout_seconds")
+    retry = serializers.JSONField(source="current_version.retry")
+    max_concurrency = serializers.IntegerField(source="current_version.max_concurrency", allow_null=True)
+    overlap = serializers.CharField(default="queue")
+    delivery = serializers.CharField(source="current_version.delivery")
+    network = serializers.BooleanField(default=False)
+    next_instant = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = Job
+        fields = [
+            "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "schedules",
+            "dependencies", "priority", "queue", "requirements", "timeout_seconds", "retry", "max_concurrency",
+            "overlap", "delivery", "network", "next_instant", "created_at", "updated_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class ExecutionOutput(serializers.ModelSerializer[Execution]):
+    job_id = serializers.UUIDField()
+    job_name = serializers.CharField(source="job.name")
+    status = serializers.ChoiceField([s.value for s in State], source="state")
+    worker_id = serializers.UUIDField(allow_null=True)
+
+    class Meta:
+        model = Execution
+        fields = [
+            "id", "job_id", "job_name", "status", "trigger", "run_id", "scheduled_for", "attempt", "tries_used",
+            "worker_id", "exit_code", "reason", "result", "fired_at", "ready_at", "placed_at", "claimed_at",
+            "started_at", "ended_at", "retry_at", "cancel_requested_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class AttemptOutput(serializers.ModelSerializer[Attempt]):
+    worker_id = serializers.UUIDField()
+
+    class Meta:
+        model = Attempt
+        fields = [
+            "number", "worker_id", "placed_at", "claimed_at", "started_at", "ended_at", "reason", "exit_code", "signal",
+            "error", "cpu_seconds", "peak_memory_bytes", "log_truncated", "receipt",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class EventOutput(serializers.ModelSerializer[ExecutionEvent]):
+    class Meta:
+        model = ExecutionEvent
+        fields = ["id", "created_at", "attempt", "name", "detail"]
+        read_only_fields = fields
+
+
+class InstantOutput(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    local = serializers.CharField()
+    note = serializers.CharField(allow_null=True)
+
+
+class LogChunkOutput(serializers.Serializer[Any]):
+    sequence = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    stream = serializers.CharField()
+    text = serializers.CharField()
+
+
+class FileOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    size = serializers.IntegerField()
+    sha256 = serializers.CharField()
+    url = serializers.CharField()
+
+
+class UploadOutput(serializers.Serializer[Any]):
+    url = serializers.CharField()
+    method = serializers.CharField()
+    headers = serializers.DictField(child=serializers.CharField())
+
+
+class ArtifactOutput(serializers.ModelSerializer[Artifact]):
+    status = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Artifact
+        fields = ["id", "status", "sha256", "size", "created_at", "verified_at"]
+        read_only_fields = fields
+
+    def get_status(self, artifact: Artifact) -> str:
+        return _artifact_status(artifact)
+
+
+class AnnouncedOutput(serializers.Serializer[Announced]):
+    """An artifact and, until its bytes are stored, the request that stores them."""
+
+    id = serializers.UUIDField(source="artifact.id")
+    status = serializers.SerializerMethodField()
+    sha256 = serializers.CharField(source="artifact.sha256")
+    size = serializers.IntegerField(source="artifact.size")
+    upload = UploadOutput(allow_null=True)
+
+    def get_status(self, announced: Announced) -> str:
+        return _artifact_status(announced.artifact)
+
+
+class WorkerOutput(serializers.ModelSerializer[Worker]):
+    class Meta:
+        model = Worker
+        fields = [
+            "id", "name", "pool", "host", "status", "incarnation", "lease_until", "capabilities", "slots", "cpu",
+            "memory_mb", "disk_mb", "registered_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class QueueOutput(serializers.ModelSerializer[Queue]):
+    class Meta:
+        model = Queue
+        fields = ["id", "name", "pool", "priority", "max_concurrency", "aging_seconds", "paused", "created_at"]
+        read_only_fields = fields
+
+
+def _artifact_status(artifact: Artifact) -> str:
+    return "stored" if artifact.verified_at else "announced"

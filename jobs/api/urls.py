@@ -1,0 +1,43 @@
+"""The addresses under /api/v1, without trailing slashes."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from jobs.api import artifacts, executions, fleet, jobs, logs, problems
+from jobs.api.schema import BearerTokenScheme
+
+# Known to drf-spectacular by having been imported.
+SCHEMES = [BearerTokenScheme]
+
+
+def nothing_here(request: HttpRequest) -> HttpResponse:
+    return problems.page_not_found(request, Http404())
+
+
+urlpatterns = [
+    path("jobs", jobs.Jobs.as_view()),
+    path("jobs/<uuid:job_id>", jobs.JobDetail.as_view()),
+    path("jobs/<uuid:job_id>/cancel", jobs.JobCancel.as_view()),
+    path("jobs/<uuid:job_id>/execute", jobs.JobExecute.as_view()),
+    path("jobs/<uuid:job_id>/next", jobs.JobNext.as_view()),
+    path("executions", executions.Executions.as_view()),
+    path("executions/<uuid:execution_id>", executions.ExecutionDetail.as_view()),
+    path("executions/<uuid:execution_id>/cancel", executions.ExecutionCancel.as_view()),
+    path("executions/<uuid:execution_id>/attempts", executions.ExecutionAttempts.as_view()),
+    path("executions/<uuid:execution_id>/events", executions.ExecutionEvents.as_view()),
+    path("executions/<uuid:execution_id>/logs", logs.ExecutionLogs.as_view()),
+    path("executions/<uuid:execution_id>/outputs", executions.ExecutionOutputs.as_view()),
+    path("artifacts", artifacts.Artifacts.as_view()),
+    path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetail.as_view()),
+    path("artifacts/<uuid:artifact_id>/complete", artifacts.ArtifactComplete.as_view()),
+    path("workers", fleet.Workers.as_view()),
+    path("workers/<uuid:worker_id>", fleet.WorkerDetail.as_view()),
+    path("queues", fleet.Queues.as_view()),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    # Also while DEBUG shows its own pages for addresses that do not exist.
+    re_path("", nothing_here),
+]

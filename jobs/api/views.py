@@ -1,0 +1,82 @@
+"""What every view shares: strict input, and JSON whatever the client says it accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, TypeVar
+
+from django.contrib.auth.models import User
+from django.db.models import Model, QuerySet
+from django.shortcuts import get_object_or_404
+from rest_framework import exceptions
+from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
+from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer, Serializer
+from rest_framework.views import APIView
+
+from jobs.api.pagination import NewestFirst
+
+Row = TypeVar("Row", bound=Model)
+
+
+class ShallowJSONParser(JSONParser):
+    """Brackets by the thousand exhaust the decoder's stack, which DRF would report as our own failure."""
+
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise exceptions.ParseError("The JSON is nested too deeply.") from None
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """One representation: `Accept` cannot make a request fail, and `?format=` is a view's own."""
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        return DefaultContentNegotiation().select_parser(request, parsers)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        first = next(iter(renderers))
+        return first, first.media_type or ""
+
+
+class ApiView(APIView):
+    content_negotiation_class = AlwaysJSON
+    parser_classes = [ShallowJSONParser]
+
+
+def user_of(request: Request) -> User:
+    user = request.user
+    if not isinstance(user, User):
+        raise exceptions.NotAuthenticated
+    return user
+
+
+def read_body(serializer: type[Serializer[object]], request: Request) -> Mapping[str, object]:
+    return _validated(serializer(data=request.data))
+
+
+def read_query(serializer: type[Serializer[object]], request: Request) -> Mapping[str, object]:
+    return _validated(serializer(data=request.query_params))
+
+
+def find(rows: QuerySet[Row], identifier: object) -> Row:
+    return get_object_or_404(rows, pk=identifier)
+
+
+def page(rows: QuerySet[Row], request: Request, output: type[BaseSerializer[Any]]) -> Response:
+    paginator = NewestFirst()
+    return paginator.get_paginated_response(output(paginator.paginate_queryset(rows, request), many=True).data)
+
+
+def _validated(serializer: Serializer[object]) -> Mapping[str, object]:
+    serializer.is_valid(raise_exception=True)
+    values: Mapping[str, object] = serializer.validated_data
+    return values

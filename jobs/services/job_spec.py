@@ -1,0 +1,130 @@
+"""What a job is asked to be, as values, and the rules that need neither the database nor the clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from jobs import conf
+from jobs.errors import InvalidInput
+from jobs.models import Condition, Delivery
+from jobs.recurrence import CatchUp, Kind
+from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
+
+RUNTIMES = ("bash", "python", "binary")
+# Punctual's own variables tell a run its execution and attempt: a job may not pretend to be another.
+RESERVED_ENV_PREFIX = "PUNCTUAL_"
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+CAPABILITY = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,62}\Z")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    kind: Kind
+    expression: str
+    timezone: str = "UTC"
+    starts_at: datetime | None = None  # None: now
+    ends_at: datetime | None = None
+    jitter_seconds: float = 0
+    catch_up: CatchUp = CatchUp.LATEST
+    catch_up_window_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DependencySpec:
+    job: UUID
+    condition: Condition = Condition.SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    cpu: float = 0.25
+    memory_mb: int = 128
+    disk_mb: int = 64
+    capabilities: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    name: str
+    runtime: str
+    script: str | None = None
+    artifact: UUID | None = None
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    schedules: Sequence[ScheduleSpec] = ()
+    dependencies: Sequence[DependencySpec] = ()
+    priority: int = 5
+    queue: str = "default"
+    requirements: Requirements = Requirements()
+    timeout_seconds: float = 3600
+    retry: RetryPolicy = DEFAULT_RETRY_POLICY
+    max_concurrency: int | None = 1
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raises InvalidInput for the first rule that the spec breaks."""
+    if CONTROL_CHARACTERS.search(spec.name):
+        raise InvalidInput("name", "The name must not contain control characters.")
+    if spec.runtime not in RUNTIMES:
+        raise InvalidInput("runtime", f"The runtime must be one of {', '.join(RUNTIMES)}.")
+    _check_program(spec)
+    _check_args(spec.args)
+    _check_env(spec.env)
+    for capability in spec.requirements.capabilities:
+        if not CAPABILITY.match(capability):
+            raise InvalidInput(
+                "requirements.capabilities",
+                "A capability is lower-case letters, digits and . _ : -, at most 63 characters.",
+            )
+    if spec.schedules and spec.dependencies:
+        raise InvalidInput(
+            "dependencies", "A job has either schedules or dependencies: remove one of the two; its upstreams fire it."
+        )
+    if len(spec.schedules) > conf.MAX_SCHEDULES_PER_JOB:
+        raise InvalidInput("schedules", f"A job may have at most {conf.MAX_SCHEDULES_PER_JOB} schedules.")
+    if len(spec.dependencies) > conf.MAX_DEPENDENCIES_PER_JOB:
+        raise InvalidInput("dependencies", f"A job may have at most {conf.MAX_DEPENDENCIES_PER_JOB} dependencies.")
+    if len({d.job for d in spec.dependencies}) != len(spec.dependencies):
+        raise InvalidInput("dependencies", "A job is named twice as a dependency; name it once.")
+
+
+def _check_program(spec: JobSpec) -> None:
+    if (spec.script is None) == (spec.artifact is None):
+        raise InvalidInput("script", "Give the program either as script or as artifact, and not as both.")
+    if spec.script is None:
+        return
+    if spec.runtime == "binary":
+        raise InvalidInput("script", "A binary cannot be sent as text; upload it as an artifact.")
+    if len(spec.script.encode()) > conf.MAX_SCRIPT_BYTES:
+        raise InvalidInput(
+            "script", f"The script has more than {conf.MAX_SCRIPT_BYTES} bytes; upload it as an artifact."
+        )
+
+
+def _check_args(args: Sequence[str]) -> None:
+    if len(args) > conf.MAX_ARGS:
+        raise InvalidInput("args", f"A job may have at most {conf.MAX_ARGS} arguments.")
+    if sum(len(arg.encode()) for arg in args) > conf.MAX_TEXT_BYTES:
+        raise InvalidInput("args", f"The arguments may have at most {conf.MAX_TEXT_BYTES} bytes together.")
+
+
+def _check_env(env: Mapping[str, str]) -> None:
+    if len(env) > conf.MAX_ENV:
+        raise InvalidInput("env", f"A job may have at most {conf.MAX_ENV} environment variables.")
+    if sum(len(value.encode()) for value in env.values()) > conf.MAX_TEXT_BYTES:
+        raise InvalidInput("env", f"The environment may have at most {conf.MAX_TEXT_BYTES} bytes together.")
+    for name in env:
+        if not ENV_NAME.match(name):
+            raise InvalidInput(
+                "env", "An environment variable is named by letters, digits and _, not starting with a digit."
+            )
+        if name.startswith(RESERVED_ENV_PREFIX):
+            raise InvalidInput(
+                "env", f"Names that start with {RESERVED_ENV_PREFIX} are Punctual's own; choose another."
+            )

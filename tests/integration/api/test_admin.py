@@ -1,0 +1,107 @@
+"""The admin shows every table in a fixed number of queries, and edits only configuration."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from jobs.models import ApiToken, Dependency, Queue
+from jobs.services import placement
+from jobs.services.attempts import claim_attempt
+from tests.factories import hold_of, make_execution, make_job, make_schedule, make_user, make_worker
+from tests.integration.api.conftest import API
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    client = Client()
+    client.force_login(make_user(is_staff=True, is_superuser=True))
+    return client
+
+
+def fill() -> None:
+    job = make_job()
+    make_schedule(job=job)
+    Dependency.objects.create(job=make_job(), upstream=job)
+    make_worker()
+    execution = make_execution(job=job)
+    placement.place_ready_executions()
+    claim_attempt(hold_of(execution))
+
+
+@pytest.mark.parametrize("table", ["job", "execution", "worker", "queue", "apitoken"])
+def test_lists_and_pages_open_in_a_fixed_number_of_queries(admin: Client, table: str) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert admin.get(f"/admin/jobs/{table}/").status_code == 200
+        return len(queries)
+
+    fill()
+    few = count()
+    for _ in range(3):
+        fill()
+
+    assert count() == few
+
+
+def test_execution_and_job_pages_are_read_only(admin: Client) -> None:
+    fill()
+    execution = make_execution()
+    for address in (f"execution/{execution.id}", f"job/{execution.job_id}"):
+        page = admin.get(f"/admin/jobs/{address}/change/")
+        assert page.status_code == 200
+        assert b'name="_save"' not in page.content
+        assert admin.post(f"/admin/jobs/{address}/change/", {"state": "succeeded"}).status_code == 403
+        assert admin.post(f"/admin/jobs/{address}/delete/", {"post": "yes"}).status_code == 403
+    execution.refresh_from_db()
+    assert execution.state == "ready"
+
+
+def test_queue_is_edited(admin: Client) -> None:
+    queue = Queue.objects.get(name="default")
+    body = {"pool": "default", "priority": 3, "max_concurrency": "", "aging_seconds": 60, "paused": "on"}
+
+    assert admin.post(f"/admin/jobs/queue/{queue.id}/change/", body).status_code == 302
+    queue.refresh_from_db()
+    assert (queue.priority, queue.paused) == (3, True)
+
+
+def test_token_is_shown_once_and_works(admin: Client, owner: User) -> None:
+    body = {"owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
+    page = admin.post("/admin/jobs/apitoken/add/", body, follow=True)
+
+    shown = re.search(rb"pun_[\w-]+", page.content)
+    assert shown is not None
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {shown[0].decode()}")
+    assert client.get(f"{API}/jobs").status_code == 200
+    token = ApiToken.objects.get(name="ci")
+    again = admin.get(f"/admin/jobs/apitoken/{token.id}/change/")
+    assert shown[0] not in again.content
+    assert token.digest.encode() not in again.content
+
+
+def test_bootstrap_can_be_repeated_and_follows_its_secrets(
+    db: None, bucket: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bootstrap(password: str, token: str) -> str:
+        monkeypatch.setenv("PUNCTUAL_ADMIN_PASSWORD", password)
+        monkeypatch.setenv("PUNCTUAL_API_TOKEN", token)
+        out = StringIO()
+        call_command("bootstrap", admin_user="root", stdout=out)
+        return out.getvalue()
+
+    assert "root created" in bootstrap("first", "pun_" + "a" * 40)
+    assert "root exists" in bootstrap("first", "pun_" + "a" * 40)
+    assert "replaced" in bootstrap("second", "pun_" + "b" * 40)
+    admin = User.objects.get(username="root")
+    assert (admin.is_superuser, admin.check_password("second")) == (True, True)
+    assert ApiToken.objects.filter(owner=admin).count() == 1

@@ -1,0 +1,130 @@
+"""Every error is problem+json, whoever raises it; who may come in, and what the health pages say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from jobs import storage
+from jobs.models import Artifact, Job
+from jobs.services.tokens import new_secret, store_token
+from scheduler_project.embedded.engines import Engines
+from tests.factories import make_job, make_worker
+from tests.integration.api.conftest import API, job_body
+
+
+def test_framework_errors_are_problems(client: APIClient) -> None:
+    answers = {
+        404: client.get(f"{API}/jobs/00000000-0000-7000-8000-000000000000"),
+        405: client.delete(f"{API}/jobs"),
+        415: client.post(f"{API}/jobs", "name=x", content_type="application/x-www-form-urlencoded"),
+        400: client.post(f"{API}/jobs", '{"name": ', content_type="application/json"),
+        401: APIClient().get(f"{API}/jobs"),
+    }
+    for status, response in answers.items():
+        assert response.status_code == status
+        assert response["Content-Type"] == "application/problem+json"
+        problem = response.json()
+        assert problem["status"] == status
+        assert set(problem) == {"type", "title", "status", "detail", "errors"}
+    assert answers[401]["WWW-Authenticate"] == "Bearer"
+    nowhere = client.get(f"{API}/nowhere")
+    assert (nowhere.status_code, nowhere["Content-Type"]) == (404, "application/problem+json")
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000, '{"name": ' + "9" * 5000 + "}", "[]", '"x"', "null", '{"name": NaN}'])
+def test_odd_bodies_are_refused(client: APIClient, body: str) -> None:
+    response = client.post(f"{API}/jobs", body, content_type="application/json")
+
+    assert response.status_code == 400
+    assert response["Content-Type"] == "application/problem+json"
+
+
+def test_large_body_is_refused_before_it_is_read(client: APIClient, settings: Settings) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    response = client.post(f"{API}/jobs", job_body(script="x" * 2000), format="json")
+
+    assert response.status_code == 413
+
+
+def test_accept_header_and_format_cannot_break_a_request(client: APIClient) -> None:
+    assert client.get(f"{API}/jobs", headers={"Accept": "text/event-stream"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer", "Bearer ", "Bearer pun_wrong", "Basic eDp5", "pun_x", "Bearer \ud83d\ude00"]
+)
+def test_wrong_tokens(db: None, header: str) -> None:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=header)
+
+    assert client.get(f"{API}/jobs").status_code == 401
+
+
+def test_expired_token_and_inactive_owner(owner: User) -> None:
+    now = datetime.now(UTC)
+    for minutes, active, status in ((-1, True, 401), (1, True, 200), (1, False, 401)):
+        User.objects.filter(id=owner.id).update(is_active=active)
+        secret = new_secret()
+        store_token(owner=owner, name="t", secret=secret, expires_at=now + timedelta(minutes=minutes))
+        client = APIClient()
+        client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+        assert client.get(f"{API}/jobs").status_code == status
+
+
+def test_session_works_and_needs_the_csrf_token(owner: User) -> None:
+    client = APIClient(enforce_csrf_checks=True)
+    client.force_login(owner)
+    job = make_job(owner=owner)
+
+    assert client.get(f"{API}/jobs").status_code == 200
+    refused = client.put(f"{API}/jobs/{job.id}/cancel")
+    assert (refused.status_code, refused["Content-Type"]) == (403, "application/problem+json")
+    assert Job.objects.get().state == "active"
+
+
+def test_schema_and_docs(client: APIClient) -> None:
+    schema = client.get(f"{API}/schema")
+    docs = client.get(f"{API}/docs")
+
+    assert b"/api/v1/executions/{execution_id}/logs" in schema.content
+    assert docs.status_code == 200
+    assert b"https://" not in docs.content
+
+
+def test_absent_object_store_is_said_and_nothing_is_stored(
+    client: APIClient, bucket: None, engines: Engines, settings: Settings
+) -> None:
+    settings.PUNCTUAL_S3_ENDPOINT_URL = "http://127.0.0.1:1"
+    storage._client.cache_clear()
+    try:
+        response = client.post(f"{API}/jobs", job_body(), format="json")
+    finally:
+        storage._client.cache_clear()
+
+    assert response.status_code == 503
+    assert response["Retry-After"]
+    assert not Job.objects.exists()
+    assert not Artifact.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readiness(bucket: None, settings: Settings) -> None:
+    client = APIClient()
+    assert client.get("/healthz").json() == {"status": "ok"}
+
+    without_worker = client.get("/readyz")
+    assert (without_worker.status_code, without_worker.json()["status"]) == (200, "degraded")
+    assert without_worker.json()["checks"]["workers"] == "no worker is online"
+    make_worker()
+    checks = dict.fromkeys(("database", "migrations", "redis", "storage", "workers"), "ok")
+    assert client.get("/readyz").json() == {"status": "ok", "checks": checks}
+
+    settings.PUNCTUAL_REDIS_URL = "redis://127.0.0.1:1/0"
+    without_redis = client.get("/readyz")
+    assert (without_redis.status_code, without_redis.json()["status"]) == (200, "degraded")
+    assert without_redis.json()["checks"] == checks | {"redis": "does not answer"}

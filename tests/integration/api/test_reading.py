@@ -1,0 +1,143 @@
+"""Lists: pages, filters, tenancy, and a number of queries that does not grow."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from jobs.models import Artifact, Dependency, Queue
+from jobs.states import State
+from tests.factories import make_execution, make_job, make_schedule, make_worker
+from tests.integration.api.conftest import API
+
+
+def names(client: APIClient, query: str = "") -> list[str]:
+    return [row["name"] for row in client.get(f"{API}/jobs{query}").json()["results"]]
+
+
+def test_pages_are_newest_first_and_complete(client: APIClient, owner: User) -> None:
+    for number in range(5):
+        make_job(owner=owner, name=f"job-{number}")
+    seen: list[str] = []
+    address: str | None = f"{API}/jobs?limit=2&search=job"
+    while address:
+        page = client.get(address).json()
+        assert len(page["results"]) <= 2
+        seen += [row["name"] for row in page["results"]]
+        address = page["next"]
+        assert address is None or address.startswith(f"{API}/jobs?")
+
+    assert seen == [f"job-{number}" for number in (4, 3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("limit=x", "limit"),
+        ("limit=٣", "limit"),
+        ("cursor=nonsense", "cursor"),
+        ("cursor=é", "cursor"),
+        ("cursor=", "cursor"),
+        ("status=asleep", "status"),
+        ("priority=11", "priority"),
+        ("stauts=running", "stauts"),
+    ],
+)
+def test_bad_query_names_its_parameter(client: APIClient, query: str, field: str) -> None:
+    response = client.get(f"{API}/jobs?{query}")
+
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["field"] == field
+
+
+def test_filters_of_jobs(client: APIClient, owner: User) -> None:
+    make_schedule(job=make_job(owner=owner, name="Scheduled", priority=9))
+    make_execution(job=make_job(owner=owner, name="waiting", queue=Queue.objects.create(name="slow")))
+    make_job(owner=owner, name="stopped", state="cancelled")
+
+    assert names(client, "?status=scheduled") == ["Scheduled"]
+    assert names(client, "?status=waiting") == ["waiting"]
+    assert names(client, "?status=cancelled") == ["stopped"]
+    assert names(client, "?queue=slow") == ["waiting"]
+    assert names(client, "?priority=9") == ["Scheduled"]
+    assert names(client, "?search=SCHED") == ["Scheduled"]
+    assert names(client, "?search=%25") == []
+
+
+def test_filters_of_executions(client: APIClient, owner: User) -> None:
+    job = make_job(owner=owner)
+    ready, missed = make_execution(job=job), make_execution(job=job, state=State.MISSED)
+    other = make_execution(job=make_job(owner=owner))
+
+    def found(query: str) -> set[str]:
+        return {row["id"] for row in client.get(f"{API}/executions?{query}").json()["results"]}
+
+    assert found(f"job_id={job.id}") == {str(ready.id), str(missed.id)}
+    assert found("status=ready") == {str(ready.id), str(other.id)}
+    assert found(f"worker_id={uuid4()}") == set()
+
+
+def test_others_things_do_not_exist(client: APIClient, stranger: APIClient, staff: APIClient, owner: User) -> None:
+    job = make_job(owner=owner)
+    execution = make_execution(job=job)
+    artifact = Artifact.objects.get(owner=owner)
+    reads = [
+        f"jobs/{job.id}",
+        f"jobs/{job.id}/next",
+        f"executions/{execution.id}",
+        *(f"executions/{execution.id}/{part}" for part in ("attempts", "logs", "outputs", "events")),
+        f"artifacts/{artifact.id}",
+    ]
+    for address in reads:
+        assert client.get(f"{API}/{address}").status_code == 200, address
+        assert stranger.get(f"{API}/{address}").status_code == 404, address
+        assert staff.get(f"{API}/{address}").status_code == 200, address
+    assert stranger.put(f"{API}/jobs/{job.id}/cancel").status_code == 404
+    assert stranger.post(f"{API}/jobs/{job.id}/execute").status_code == 404
+    assert stranger.put(f"{API}/executions/{execution.id}/cancel").status_code == 404
+    assert stranger.post(f"{API}/artifacts/{artifact.id}/complete").status_code == 404
+    assert stranger.get(f"{API}/jobs").json()["results"] == []
+    assert stranger.get(f"{API}/executions?job_id={job.id}").json()["results"] == []
+    execution.refresh_from_db()
+    job.refresh_from_db()
+    assert (execution.state, job.state) == (State.READY, "active")
+
+
+def test_workers_and_queues_are_seen_by_all(stranger: APIClient) -> None:
+    worker = make_worker(name="w1")
+
+    assert [w["name"] for w in stranger.get(f"{API}/workers?status=online").json()["results"]] == ["w1"]
+    assert stranger.get(f"{API}/workers?status=lost").json()["results"] == []
+    assert stranger.get(f"{API}/workers/{worker.worker_id}").json()["status"] == "online"
+    assert [q["name"] for q in stranger.get(f"{API}/queues").json()["results"]] == ["default"]
+
+
+@pytest.mark.parametrize("address", ["jobs", "executions"])
+def test_number_of_queries_does_not_grow_with_the_list(client: APIClient, owner: User, address: str) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert client.get(f"{API}/{address}").status_code == 200
+        return len(queries)
+
+    def add() -> None:
+        upstream = make_job(owner=owner)
+        make_schedule(job=upstream)
+        make_schedule(job=upstream)
+        make_execution(job=upstream)
+        Dependency.objects.create(job=make_job(owner=owner), upstream=upstream)
+
+    add()
+    few = count()
+    for _ in range(10):
+        add()
+
+    assert count() == few <= 5

@@ -1,0 +1,258 @@
+"""POST /jobs: what is taken is stored as asked, and what is refused names its field and stores nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from jobs import storage
+from jobs.models import Artifact, Dependency, Execution, Job, JobVersion, Schedule
+from jobs.states import State
+from tests.factories import make_job
+from tests.integration.api.conftest import API, execution_of, job_body
+
+Submit = Callable[..., dict[str, Any]]
+
+
+def test_job_without_schedule_is_ready_at_once(submit: Submit) -> None:
+    shown = submit(script="echo hi")
+
+    execution = execution_of(shown["id"])
+    assert (execution.state, execution.trigger) == (State.READY, "manual")
+    assert shown["status"] == "waiting"
+    assert shown["schedules"] == []
+
+
+def test_script_becomes_a_stored_artifact_of_the_owner(submit: Submit, owner: User) -> None:
+    shown = submit(script="echo héllo\n")
+
+    data = "echo héllo\n".encode()
+    artifact = Artifact.objects.get(id=shown["artifact"])
+    assert (artifact.owner, artifact.sha256, artifact.size) == (owner, hashlib.sha256(data).hexdigest(), len(data))
+    assert artifact.verified_at is not None
+    assert b"".join(storage.read_artifact(artifact.sha256)) == data
+
+
+def test_same_script_twice_is_one_artifact(submit: Submit) -> None:
+    assert submit(script="echo same")["artifact"] == submit(script="echo same")["artifact"]
+
+
+def test_every_field_is_stored_and_shown(submit: Submit, client: APIClient) -> None:
+    asked = {
+        "name": "nightly-report",
+        "runtime": "python",
+        "script": "print('hi')",
+        "args": ["--day", "", " x "],
+        "env": {"REGION": "eu", "EMPTY": ""},
+        "schedules": [{"cron": "0 3 * * *", "timezone": "Europe/Paris", "catch_up": "all", "jitter_seconds": 5}],
+        "priority": 9,
+        "queue": "default",
+        "requirements": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 32, "capabilities": ["gpu", "gpu"]},
+        "timeout_seconds": 600,
+        "retry": {"max_attempts": 3, "backoff_seconds": 5, "backoff_factor": 2},
+        "max_concurrency": None,
+        "overlap": "queue",
+        "delivery": "at_most_once",
+        "network": False,
+    }
+    response = client.post(f"{API}/jobs", asked, format="json")
+
+    assert response.status_code == 201, response.content
+    shown = response.json()
+    assert response["Location"] == f"{API}/jobs/{shown['id']}"
+    for name in (
+        "name",
+        "runtime",
+        "args",
+        "env",
+        "priority",
+        "queue",
+        "timeout_seconds",
+        "max_concurrency",
+        "delivery",
+    ):
+        assert shown[name] == asked[name], name
+    assert shown["requirements"] == {"cpu": 0.5, "memory_mb": 256, "disk_mb": 32, "capabilities": ["gpu"]}
+    assert shown["retry"] == {
+        "max_attempts": 3, "backoff_seconds": 5.0, "backoff_factor": 2.0, "max_backoff_seconds": 3600.0
+    }  # fmt: skip
+    (schedule,) = shown["schedules"]
+    assert (schedule["cron"], schedule["timezone"], schedule["catch_up"]) == ("0 3 * * *", "Europe/Paris", "all")
+    assert shown["status"] == "scheduled"
+    assert client.get(f"{API}/jobs/{shown['id']}").json() == shown
+
+
+def test_defaults(submit: Submit) -> None:
+    shown = submit()
+
+    assert (shown["priority"], shown["queue"], shown["timeout_seconds"]) == (5, "default", 3600)
+    assert shown["requirements"] == {"cpu": 0.25, "memory_mb": 128, "disk_mb": 64, "capabilities": []}
+    assert shown["retry"]["max_attempts"] == 1
+    assert (shown["max_concurrency"], shown["delivery"]) == (1, "at_least_once")
+
+
+def test_interval_without_start_first_fires_one_interval_later(submit: Submit) -> None:
+    shown = submit(schedules=[{"every_seconds": 90.5}])
+
+    schedule = Schedule.objects.get(job_id=shown["id"])
+    assert schedule.next_instant == schedule.starts_at + timedelta(seconds=90.5)
+    assert schedule.next_fire_at == schedule.next_instant
+    assert shown["schedules"][0]["every_seconds"] == 90.5
+    assert not Execution.objects.filter(job_id=shown["id"]).exists()
+
+
+def test_interval_with_future_start_first_fires_at_its_start(submit: Submit) -> None:
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    shown = submit(schedules=[{"every_seconds": 60, "starts_at": start.isoformat()}])
+
+    assert Schedule.objects.get(job_id=shown["id"]).next_instant == start
+
+
+def test_jitter_moves_the_firing_and_not_the_instant(submit: Submit) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    shown = submit(schedules=[{"at": at.isoformat(), "jitter_seconds": 100}])
+
+    schedule = Schedule.objects.get(job_id=shown["id"])
+    assert schedule.next_instant == at
+    assert schedule.next_fire_at is not None
+    assert at < schedule.next_fire_at < at + timedelta(seconds=100)
+
+
+def test_dependent_waits_for_its_upstream(submit: Submit) -> None:
+    upstream = submit(schedules=[{"cron": "@daily"}])
+    shown = submit(dependencies=[{"job": upstream["id"], "condition": "completion"}])
+
+    assert shown["dependencies"] == [{"job": upstream["id"], "condition": "completion"}]
+    assert shown["status"] == "waiting"
+    assert not Execution.objects.filter(job_id=shown["id"]).exists()
+
+
+def test_upstreams_that_share_a_root_are_taken_and_others_refused(submit: Submit, client: APIClient) -> None:
+    root, other = (submit(schedules=[{"cron": "@daily"}])["id"] for _ in range(2))
+    left, right = (submit(dependencies=[{"job": root}])["id"] for _ in range(2))
+
+    submit(dependencies=[{"job": left}, {"job": right}, {"job": root}])
+    refused = client.post(f"{API}/jobs", job_body(dependencies=[{"job": left}, {"job": other}]), format="json")
+
+    assert refused.status_code == 400
+    assert refused.json()["errors"][0]["field"] == "dependencies"
+
+
+def test_other_owners_job_is_no_upstream(submit: Submit, client: APIClient) -> None:
+    theirs = make_job()
+    response = client.post(f"{API}/jobs", job_body(dependencies=[{"job": str(theirs.id)}]), format="json")
+
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["field"] == "dependencies.0.job"
+
+
+DAILY = [{"cron": "@daily"}]
+PAST = "2020-01-01T00:00:00Z"
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("name", {"name": None}),
+    ("name", {"name": ""}),
+    ("name", {"name": 5}),
+    ("name", {"name": "x" * 201}),
+    ("name", {"name": "a\nb"}),
+    ("name", {"name": "a\x00b"}),
+    ("runtime", {"runtime": None}),
+    ("runtime", {"runtime": "cobol"}),
+    ("script", {"script": None}),
+    ("script", {"script": ""}),
+    ("script", {"script": "a\x00b"}),
+    ("script", {"script": "\ud800"}),
+    ("script", {"script": "x" * (1024 * 1024 + 1)}),
+    ("script", {"runtime": "binary"}),
+    ("script", {"artifact": str(uuid4())}),
+    ("artifact", {"script": None, "artifact": "nonsense"}),
+    ("artifact", {"script": None, "artifact": str(uuid4())}),
+    ("args", {"args": "ls"}),
+    ("args.0", {"args": [1]}),
+    ("args.0", {"args": ["a\x00"]}),
+    ("args", {"args": ["x"] * 257}),
+    ("args", {"args": ["x" * 65537]}),
+    ("env", {"env": []}),
+    ("env.A", {"env": {"A": 1}}),
+    ("env.A", {"env": {"A": "\x00"}}),
+    ("env", {"env": {"1A": "x"}}),
+    ("env", {"env": {"A=B": "x"}}),
+    ("env", {"env": {"A\n": "x"}}),
+    ("env", {"env": {"": "x"}}),
+    ("env", {"env": {"PUNCTUAL_X": "x"}}),
+    ("env", {"env": {"A": "x" * 65537}}),
+    ("schedules", {"schedules": {}}),
+    ("schedules", {"schedules": DAILY * 51}),
+    ("schedules.0.cron", {"schedules": [{}]}),
+    ("schedules.0.cron", {"schedules": [{"cron": "61 * * * *"}]}),
+    ("schedules.0.cron", {"schedules": [{"cron": "0 0 30 2 *"}]}),
+    ("schedules.1.cron", {"schedules": [{"cron": "@daily"}, {"cron": "* * * * * *"}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"cron": "@daily", "every_seconds": 5}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": 0}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": 1e-7}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": -5}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": 1e300}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": "5"}]}),
+    ("schedules.0.every_seconds", {"schedules": [{"every_seconds": True}]}),
+    ("schedules.0.at", {"schedules": [{"at": PAST}]}),
+    ("schedules.0.at", {"schedules": [{"at": "2099-01-01T00:00:00"}]}),
+    ("schedules.0.at", {"schedules": [{"at": "tomorrow"}]}),
+    ("schedules.0.at", {"schedules": [{"at": 1}]}),
+    ("schedules.0.at", {"schedules": [{"at": "9999-12-31T23:59:59-23:00"}]}),
+    ("schedules.0.timezone", {"schedules": [{"cron": "@daily", "timezone": "Mars/Base"}]}),
+    ("schedules.0.ends_at", {"schedules": [{"cron": "@daily", "ends_at": PAST}]}),
+    ("schedules.0.starts_at", {"schedules": [{"cron": "@daily", "starts_at": "2020-01-01"}]}),
+    ("schedules.0.jitter_seconds", {"schedules": [{"cron": "@daily", "jitter_seconds": -1}]}),
+    ("schedules.0.catch_up", {"schedules": [{"cron": "@daily", "catch_up": "some"}]}),
+    ("schedules.0.catch_up_window_seconds", {"schedules": [{"cron": "@daily", "catch_up_window_seconds": -1}]}),
+    ("schedules.0.delay_seconds", {"schedules": [{"delay_seconds": 5}]}),
+    ("dependencies", {"schedules": DAILY, "dependencies": [{"job": str(uuid4())}]}),
+    ("dependencies.0.job", {"dependencies": [{"job": str(uuid4())}]}),
+    ("dependencies.0.job", {"dependencies": [{}]}),
+    ("dependencies.0.condition", {"dependencies": [{"job": str(uuid4()), "condition": "maybe"}]}),
+    ("priority", {"priority": 10}),
+    ("priority", {"priority": -1}),
+    ("priority", {"priority": 10**40}),
+    ("priority", {"priority": "high"}),
+    ("priority", {"priority": 1.5}),
+    ("queue", {"queue": "nowhere"}),
+    ("requirements", {"requirements": []}),
+    ("requirements.cpu", {"requirements": {"cpu": 0}}),
+    ("requirements.cpu", {"requirements": {"cpu": 1e999}}),
+    ("requirements.memory_mb", {"requirements": {"memory_mb": 0}}),
+    ("requirements.memory_mb", {"requirements": {"memory_mb": 2**31}}),
+    ("requirements.disk_mb", {"requirements": {"disk_mb": -1}}),
+    ("requirements.gpus", {"requirements": {"gpus": 1}}),
+    ("requirements.capabilities", {"requirements": {"capabilities": ["A B"]}}),
+    ("timeout_seconds", {"timeout_seconds": 0}),
+    ("timeout_seconds", {"timeout_seconds": 10**9}),
+    ("retry.max_attempts", {"retry": {"max_attempts": 0}}),
+    ("retry.max_attempts", {"retry": {"max_attempts": True}}),
+    ("retry.attempts", {"retry": {"attempts": 3}}),
+    ("max_concurrency", {"max_concurrency": 0}),
+    ("overlap", {"overlap": "skip"}),
+    ("delivery", {"delivery": "exactly_once"}),
+    ("network", {"network": True}),
+    ("nmae", {"nmae": "typo"}),
+]
+
+
+@pytest.mark.parametrize(("field", "changes"), BAD, ids=[f"{i}-{field}" for i, (field, _) in enumerate(BAD)])
+def test_bad_input_names_the_field_and_stores_nothing(
+    client: APIClient, bucket: None, field: str, changes: dict[str, Any]
+) -> None:
+    body = json.dumps(job_body(**changes)).replace("Infinity", "1e999")
+    response = client.post(f"{API}/jobs", body, content_type="application/json")
+
+    assert response.status_code == 400, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    assert field in [error["field"] for error in response.json()["errors"]], response.json()
+    for model in (Job, JobVersion, Artifact, Schedule, Dependency, Execution):
+        assert not model.objects.exists(), model

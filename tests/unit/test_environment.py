@@ -1,0 +1,99 @@
+"""Configuration: read from variables, refused in words, and never repeating a secret."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from scheduler_project.settings.environment import Environment, describe
+
+NEEDED = {
+    "DATABASE_URL": "postgres://user:hunter2@db:5432/punctual",
+    "REDIS_URL": "redis://redis:6379/0",
+    "S3_BUCKET": "punctual",
+}
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for field in Environment.model_fields.values():
+        monkeypatch.delenv(str(field.validation_alias), raising=False)
+    for name, value in NEEDED.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def read() -> Environment:
+    return Environment()  # type: ignore[call-arg]  # the fields come from the environment
+
+
+def refusal() -> str:
+    with pytest.raises(ValidationError) as caught:
+        read()
+    return describe(caught.value)
+
+
+def test_only_three_variables_are_needed(variables: pytest.MonkeyPatch) -> None:
+    environment = read()
+
+    assert environment.mode == "production"
+    assert environment.debug is False
+    assert environment.allowed_hosts == ()
+
+
+def test_lists_are_separated_by_commas(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("ALLOWED_HOSTS", "a.example.org, b.example.org,")
+
+    assert read().allowed_hosts == ("a.example.org", "b.example.org")
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_missing_variable_is_named(variables: pytest.MonkeyPatch, name: str) -> None:
+    variables.delenv(name)
+
+    assert f"{name} is not set" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "mysql://user:hunter2@db/punctual"),
+        ("DATABASE_URL", "hunter2"),
+        ("REDIS_URL", "http://:hunter2@redis"),
+        ("S3_BUCKET", "ab"),
+        ("DEBUG", "hunter2"),
+        ("PUNCTUAL_ENV", "hunter2"),
+        ("PUNCTUAL_LEASE_SECONDS", "1"),
+        ("PUNCTUAL_RENEW_SECONDS", "20"),
+        ("DATABASE_POOL_SIZE", "0"),
+    ],
+)
+def test_wrong_value_is_named_and_not_repeated(variables: pytest.MonkeyPatch, name: str, value: str) -> None:
+    variables.setenv(name, value)
+
+    text = refusal()
+    assert name in text
+    assert "hunter2" not in text
+
+
+def test_all_that_is_wrong_is_said_at_once(variables: pytest.MonkeyPatch) -> None:
+    variables.delenv("REDIS_URL")
+    variables.setenv("S3_BUCKET", "x")
+
+    text = refusal()
+    assert "REDIS_URL" in text
+    assert "S3_BUCKET" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://:p@redis:6379/1", "redis://:p@redis:6379/1"),
+        ("unix:///run/valkey.sock?db=2", "redis+socket:///run/valkey.sock?virtual_host=2"),
+        ("unix:///run/valkey.sock", "redis+socket:///run/valkey.sock"),
+    ],
+)
+def test_broker_url_is_in_kombus_spelling(variables: pytest.MonkeyPatch, url: str, broker: str) -> None:
+    variables.setenv("REDIS_URL", url)
+
+    assert read().celery_broker_url == broker
