@@ -1,0 +1,1 @@
+"""The `punctual` command: it talks REST to a server and imports nothing of the server's."""

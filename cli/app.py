@@ -1,0 +1,66 @@
+"""The command line as a whole: its commands, its help, and the one client they share.
+
+A command opens the client through `connect`, so that `--help` works without a server.
+"""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from cli.client import Client
+from cli.config import load_config
+from cli.errors import ClientError, UsageMistakeError
+from cli.values import is_id
+
+HELP = "Submit programs to Punctual, and see what became of them."
+
+EPILOG = """\
+The local stack: ./punctual up [--detach] · down · stack status · stack logs [process] · test
+
+Exit codes: 0 done · 1 failed without a code of its own · 2 wrong usage · 3 the server cannot be reached or \
+refuses the token · 4 the server refused the input · 5 the server failed · 124 waited too long · \
+130 interrupted. With --wait, a program that failed gives its own code.
+
+The server is PUNCTUAL_URL with PUNCTUAL_TOKEN, else the local stack.
+"""
+
+
+def connect() -> Client:
+    config = load_config(os.environ)
+    return Client(config.url, config.token)
+
+
+def resolve_job(client: Client, word: str) -> str:
+    """The id of a job that is named by its id or by its name."""
+    if is_id(word):
+        return word
+    named = [job for job in client.jobs(search=word, limit=100) if job.name == word]
+    if not named:
+        raise ClientError(f"There is no job called {word!r}: ./punctual jobs lists them.")
+    if len(named) > 1:
+        raise ClientError(f"{len(named)} jobs are called {word!r}: name the job by its id.")
+    return named[0].id
+
+
+def check_execution_id(word: str) -> str:
+    if not is_id(word):
+        raise UsageMistakeError(f"{word!r} is not the id of an execution: ./punctual executions lists them.")
+    return word
+
+
+app = typer.Typer(
+    name="punctual",
+    help=HELP,
+    epilog=EPILOG,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,156 @@
+"""A typed client of the REST API, for the commands and for any Python program.
+
+One method a verb of the API; every call is bounded in time, and waiting is polling with a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from cli.errors import ServerFailureError, WaitTimeoutError
+from cli.records import (
+    Artifact,
+    Execution,
+    Instant,
+    Job,
+    JsonObject,
+    LogChunk,
+    Output,
+    Upload,
+    Worker,
+    as_objects,
+)
+from cli.transport import Parameters, Transport, pieces_of
+
+POLL_SECONDS = 0.25
+LARGEST_PAGE = 100
+
+
+class Client:
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self._transport = Transport(url, token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transport.close()
+
+    # jobs
+
+    def submit_job(self, specification: JsonObject) -> Job:
+        return Job.parse(self._transport.send("POST", "jobs", specification))
+
+    def job(self, job_id: str) -> Job:
+        return Job.parse(self._transport.get(f"jobs/{_segment(job_id)}"))
+
+    def jobs(self, *, status: str | None = None, search: str | None = None, limit: int = 50) -> list[Job]:
+        filters = _given(status=status, search=search)
+        return [Job.parse(item) for item in self._listing("jobs", filters, limit)]
+
+    def cancel_job(self, job_id: str) -> Job:
+        return Job.parse(self._transport.send("PUT", f"jobs/{_segment(job_id)}/cancel"))
+
+    def execute_job(self, job_id: str) -> Execution:
+        return Execution.parse(self._transport.send("POST", f"jobs/{_segment(job_id)}/execute"))
+
+    def next_instants(self, job_id: str, *, count: int = 5) -> list[Instant]:
+        answer = self._transport.get(f"jobs/{_segment(job_id)}/next", {"count": count})
+        return [Instant.parse(item) for item in as_objects(answer.get("results"))]
+
+    # executions
+
+    def execution(self, execution_id: str) -> Execution:
+        return Execution.parse(self._transport.get(f"executions/{_segment(execution_id)}"))
+
+    def executions(self, *, job_id: str | None = None, status: str | None = None, limit: int = 50) -> list[Execution]:
+        filters = _given(job_id=job_id, status=status)
+        return [Execution.parse(item) for item in self._listing("executions", filters, limit)]
+
+    def cancel_execution(self, execution_id: str) -> Execution:
+        return Execution.parse(self._transport.send("PUT", f"executions/{_segment(execution_id)}/cancel"))
+
+    def wait(self, execution_id: str, *, timeout_seconds: float) -> Execution:
+        """The execution once it has ended."""
+        deadline = time.monotonic() + timeout_seconds
+        while not (execution := self.execution(execution_id)).has_ended:
+            if time.monotonic() >= deadline:
+                raise WaitTimeoutError(
+                    f"The execution {execution_id} is still {execution.status} after {timeout_seconds:g} s."
+                )
+            time.sleep(POLL_SECONDS)
+        return execution
+
+    @contextmanager
+    def logs(self, execution_id: str, *, attempt: int | None = None) -> Iterator[Iterator[bytes]]:
+        """The log as it is stored, in pieces."""
+        parameters: Parameters = {} if attempt is None else {"attempt": attempt}
+        with self._transport.stream(f"executions/{_segment(execution_id)}/logs", parameters) as response:
+            yield pieces_of(response)
+
+    def log_chunks(self, execution_id: str, *, attempt: int, after: int | None) -> list[LogChunk]:
+        """The next chunks of an attempt's log behind a sequence number; none if there are none yet."""
+        parameters: dict[str, str | int] = {"format": "json", "attempt": attempt}
+        if after is not None:
+            parameters["after"] = after
+        answer = self._transport.get(f"executions/{_segment(execution_id)}/logs", parameters)
+        return [LogChunk.parse(item) for item in as_objects(answer.get("results"))]
+
+    def outputs(self, execution_id: str) -> list[Output]:
+        answer = self._transport.get(f"executions/{_segment(execution_id)}/outputs")
+        return [Output.parse(item) for item in as_objects(answer.get("results"))]
+
+    @contextmanager
+    def download(self, output: Output) -> Iterator[Iterator[bytes]]:
+        with self._transport.download(output.url) as pieces:
+            yield pieces
+
+    # artifacts and workers
+
+    def create_artifact(self, *, sha256: str, size: int) -> Artifact:
+        return Artifact.parse(self._transport.send("POST", "artifacts", {"sha256": sha256, "size": size}))
+
+    def upload_artifact(self, upload: Upload, content: Iterable[bytes], *, size: int) -> None:
+        # A length of its own: storage refuses the chunked encoding that an iterator would get.
+        given = {name: value for name, value in upload.headers if name.lower() != "content-length"}
+        headers = {**given, "Content-Length": str(size)}
+        self._transport.upload(upload.method, upload.url, headers, content)
+
+    def complete_artifact(self, artifact_id: str) -> Artifact:
+        return Artifact.parse(self._transport.send("POST", f"artifacts/{_segment(artifact_id)}/complete"))
+
+    def workers(self, *, limit: int = 100) -> list[Worker]:
+        return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
+
+    def _listing(self, path: str, filters: Mapping[str, str], limit: int) -> Iterator[JsonObject]:
+        return islice(self._pages(path, {**filters, "limit": min(limit, LARGEST_PAGE)}), limit)
+
+    def _pages(self, path: str, parameters: Parameters) -> Iterator[JsonObject]:
+        while True:
+            answer = self._transport.get(path, parameters)
+            yield from as_objects(answer.get("results"))
+            following = answer.get("next")
+            if not following:
+                return
+            if not isinstance(following, str):
+                raise ServerFailureError("The server's answer names its next page in a way that is not known.")
+            # Only the query: behind a proxy the server may not know the address it is reached under.
+            parameters = dict(parse_qsl(urlsplit(following).query))
+
+
+def _given(**filters: str | None) -> dict[str, str]:
+    return {name: value for name, value in filters.items() if value is not None}
+
+
+def _segment(identifier: str) -> str:
+    # An id that is typed by hand must stay one segment of the path.
+    return quote(identifier, safe="")

@@ -1,0 +1,1 @@
+"""One module per noun of the command line; each parses, asks the client and prints."""

@@ -1,0 +1,95 @@
+"""`outputs`: the files that an execution left behind.
+
+A file gets its name only when its size and its hash are those the server stated, and never outside the
+folder that was asked for, whatever the job called it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.app import app, check_execution_id, connect
+from cli.client import Client
+from cli.commands.options import ExecutionArgument, FormatOption
+from cli.errors import ClientError, CliError, UsageMistakeError
+from cli.records import Output
+from cli.terminal import Format, write_json, write_result, write_table
+from cli.values import safe_output_path
+
+outputs = typer.Typer(help="List and fetch the files that an execution left in out/.", no_args_is_help=False)
+app.add_typer(outputs, name="outputs")
+
+
+@outputs.command(name="list")
+def list_outputs(execution: ExecutionArgument, output: FormatOption = Format.TABLE) -> None:
+    """List the output files of an execution."""
+    with connect() as client:
+        found = client.outputs(check_execution_id(execution))
+    if output is Format.JSON:
+        write_json([each.raw for each in found])
+        return
+    write_table(("NAME", "SIZE", "SHA256"), [(each.name, str(each.size), each.sha256) for each in found])
+
+
+@outputs.command(name="get")
+def get_outputs(
+    execution: ExecutionArgument,
+    name: Annotated[str | None, typer.Argument(help="One file. Default: all of them.")] = None,
+    directory: Annotated[Path, typer.Option("--directory", "-d", help="Where to.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Fetch output files. Prints the path of each."""
+    with connect() as client:
+        found = client.outputs(check_execution_id(execution))
+        wanted = [each for each in found if name is None or each.name == name]
+        if not wanted:
+            missing = f"has no output called {name!r}" if name is not None else "has no outputs"
+            raise ClientError(f"The execution {execution} {missing}.")
+        for each in wanted:
+            write_result(str(save_output(client, each, directory, replace=force)))
+
+
+def save_output(client: Client, output: Output, directory: Path, *, replace: bool) -> Path:
+    target = directory / safe_output_path(output.name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _make_folders(directory, target)
+        if not replace and os.path.lexists(target):
+            raise UsageMistakeError(f"{target} is there already: choose another -d, or replace it with --force.")
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".punctual-", delete=False) as partial:
+            try:
+                _download(client, output, partial.name)
+                Path(partial.name).chmod(0o644)
+                Path(partial.name).replace(target)
+            except BaseException:
+                Path(partial.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise CliError(f"{target} cannot be written: {error.strerror or error}.") from None
+    return target
+
+
+def _make_folders(directory: Path, target: Path) -> None:
+    """A link that is in the folder already must not lead an output out of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.resolve().is_relative_to(directory.resolve()):
+        raise UsageMistakeError(f"{target} was not written: a link in its path leads out of {directory}.")
+
+
+def _download(client: Client, output: Output, path: str) -> None:
+    digest, size = hashlib.sha256(), 0
+    with client.download(output) as pieces, Path(path).open("wb") as file:
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            if size > output.size:
+                break
+            file.write(piece)
+    if size != output.size or digest.hexdigest() != output.sha256.lower():
+        raise CliError(f"What came for {output.name!r} is not what the execution wrote: try again.")

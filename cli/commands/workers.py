@@ -1,0 +1,29 @@
+"""`workers`: where jobs run."""
+
+from __future__ import annotations
+
+from cli.app import app, connect
+from cli.commands.options import FormatOption
+from cli.terminal import Format, write_json, write_table
+
+
+@app.command()
+def workers(output: FormatOption = Format.TABLE) -> None:
+    """List workers."""
+    with connect() as client:
+        found = client.workers()
+    if output is Format.JSON:
+        write_json([worker.raw for worker in found])
+        return
+    rows = [
+        (
+            worker.id,
+            worker.status,
+            worker.host,
+            worker.pool,
+            "" if worker.slots is None else str(worker.slots),
+            " ".join(worker.capabilities),
+        )
+        for worker in found
+    ]
+    write_table(("ID", "STATUS", "HOST", "POOL", "SLOTS", "CAPABILITIES"), rows)

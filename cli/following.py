@@ -1,0 +1,87 @@
+"""Following an execution: its log as it appears, over all its attempts, until it has ended.
+
+The state is read before the log, so that nothing an ended execution wrote is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import typer
+
+from cli.client import POLL_SECONDS, Client
+from cli.errors import WaitTimeoutError
+from cli.records import Execution, LogChunk
+from cli.terminal import say, write_log
+
+SLOWEST_POLL_SECONDS = 1.0
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def first_execution(client: Client, job_id: str, *, deadline: float) -> Execution:
+    """The first execution of a job that was just submitted, once there is one."""
+    while not (found := client.executions(job_id=job_id, limit=100)):
+        if time.monotonic() >= deadline:
+            raise WaitTimeoutError(f"The job {job_id} was not fired within the time given for waiting.")
+        time.sleep(POLL_SECONDS)
+    # Ids grow with time.
+    return min(found, key=lambda execution: execution.id)
+
+
+def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: float) -> Iterator[LogChunk]:
+    """The chunks of an execution's log from an attempt on, until the execution has ended."""
+    attempt, after, pause = max(first_attempt, 1), None, POLL_SECONDS
+    while True:
+        execution = client.execution(execution_id)
+        arrived = False
+        while attempt <= execution.attempt:
+            chunks = client.log_chunks(execution_id, attempt=attempt, after=after)
+            yield from chunks
+            if chunks:
+                arrived, after = True, chunks[-1].sequence
+            elif attempt < execution.attempt:
+                attempt, after = attempt + 1, None
+            else:
+                break
+        if execution.has_ended:
+            return
+        if time.monotonic() >= deadline:
+            raise WaitTimeoutError(
+                f"The execution {execution_id} is still {execution.status}, and the time to wait is over."
+            )
+        pause = POLL_SECONDS if arrived else min(pause * 1.5, SLOWEST_POLL_SECONDS)
+        time.sleep(pause)
+
+
+def exit_code_of(execution: Execution) -> int:
+    """What `--wait` ends with: the program's own code where it has one that says failure."""
+    if execution.status == "succeeded":
+        return 0
+    code = execution.exit_code
+    if execution.status == "failed" and code is not None and 0 < code < 256:
+        return code
+    return EXIT_FAILED
+
+
+def wait_and_exit(client: Client, execution_id: str, *, deadline: float) -> None:
+    """Stream the log and end this command the way the execution ended."""
+    try:
+        for chunk in follow(client, execution_id, first_attempt=1, deadline=deadline):
+            write_log(chunk.text)
+        execution = client.execution(execution_id)
+    except KeyboardInterrupt:
+        say(f"Stopped waiting; the execution goes on: ./punctual logs -f {execution_id}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    say(describe_end(execution))
+    raise typer.Exit(exit_code_of(execution))
+
+
+def describe_end(execution: Execution) -> str:
+    details = [f"attempt {execution.attempt}"]
+    if execution.exit_code is not None:
+        details.append(f"exit code {execution.exit_code}")
+    if execution.reason and execution.reason != "exit":
+        details.append(execution.reason.replace("_", " "))
+    return f"Execution {execution.id} {execution.status.replace('_', ' ')} ({', '.join(details)})."

@@ -1,0 +1,90 @@
+"""A program on this machine, made ready to be submitted.
+
+Small scripts travel inside the job; everything else is an artifact, sent from the same open file its hash
+was taken from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from io import BufferedReader
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.client import Client
+from cli.errors import UsageMistakeError
+
+LARGEST_INLINE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
+
+_SUFFIXES = {".sh": "bash", ".bash": "bash", ".py": "python"}
+_SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?(python|bash|sh|dash)[\d.]*(?:\s|$)")
+
+
+class Runtime(StrEnum):
+    BASH = "bash"
+    PYTHON = "python"
+    BINARY = "binary"
+
+
+def guess_runtime(path: Path, head: bytes) -> Runtime:
+    """From what the file begins with, else from its name."""
+    if head.startswith(b"\x7fELF"):
+        return Runtime.BINARY
+    if path.suffix.lower() in _SUFFIXES:
+        return Runtime(_SUFFIXES[path.suffix.lower()])
+    shebang = _SHEBANG.match(head)
+    if shebang:
+        return Runtime.PYTHON if shebang[1] == b"python" else Runtime.BASH
+    raise UsageMistakeError(f"What runs {path.name!r} cannot be guessed: say it with --runtime.")
+
+
+def prepare_program(client: Client, path: Path, runtime: Runtime | None) -> dict[str, object]:
+    """The part of a job's specification that says what to run; uploads the program if it has to be."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(LARGEST_INLINE_BYTES + 1)
+            if not head:
+                raise UsageMistakeError(f"{path} is empty.")
+            chosen = runtime or guess_runtime(path, head)
+            script = _inline_text(head) if chosen is not Runtime.BINARY else None
+            if script is not None:
+                return {"runtime": chosen.value, "script": script}
+            return {"runtime": chosen.value, "artifact": _upload(client, file, path.name)}
+    except OSError as error:
+        raise UsageMistakeError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _inline_text(content: bytes) -> str | None:
+    if len(content) > LARGEST_INLINE_BYTES or b"\0" in content:
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _upload(client: Client, file: BufferedReader, name: str) -> str:
+    file.seek(0)
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    size = file.tell()
+    file.seek(0)
+    artifact = client.create_artifact(sha256=sha256, size=size)
+    if artifact.upload is None:
+        return artifact.id
+    columns = (TextColumn("Uploading {task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(ascii(name)[1:-1], total=size)
+
+        def pieces() -> Iterator[bytes]:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+                progress.advance(task, len(piece))
+
+        client.upload_artifact(artifact.upload, pieces(), size=size)
+    return client.complete_artifact(artifact.id).id

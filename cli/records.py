@@ -1,0 +1,206 @@
+"""What the server answers, as frozen values.
+
+Fields that a command needs are checked here, once; `raw` keeps the whole answer for `-o json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cli.errors import ServerFailureError
+
+JsonObject = Mapping[str, object]
+
+TERMINAL = frozenset({"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"})
+
+
+def as_object(value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise ServerFailureError("The server's answer is not what this version of punctual understands.")
+    return value
+
+
+def as_objects(value: object) -> list[JsonObject]:
+    if not isinstance(value, list):
+        raise ServerFailureError("The server's answer is not the list that this version of punctual expects.")
+    return [as_object(item) for item in value]
+
+
+def _text(data: JsonObject, key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str):
+        raise ServerFailureError(f"The server's answer has no {key!r}: it may be of another version.")
+    return value
+
+
+def _number(data: JsonObject, key: str) -> int:
+    value = data.get(key)
+    if not isinstance(value, int):
+        raise ServerFailureError(f"The server's answer has no {key!r}: it may be of another version.")
+    return value
+
+
+def _optional_text(data: JsonObject, key: str) -> str | None:
+    return None if data.get(key) is None else _text(data, key)
+
+
+def _optional_number(data: JsonObject, key: str) -> int | None:
+    return None if data.get(key) is None else _number(data, key)
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    name: str
+    status: str
+    next_instants: tuple[str, ...]
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Job:
+        schedules = as_objects(data.get("schedules") or [])
+        instants = [instant for each in schedules if (instant := _optional_text(each, "next_instant"))]
+        return cls(
+            id=_text(data, "id"),
+            name=_text(data, "name"),
+            status=_text(data, "status"),
+            next_instants=tuple(sorted(instants)),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class Execution:
+    id: str
+    job_id: str
+    job_name: str
+    status: str
+    attempt: int
+    exit_code: int | None
+    reason: str | None
+    scheduled_for: str | None
+    started_at: str | None
+    ended_at: str | None
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Execution:
+        return cls(
+            id=_text(data, "id"),
+            job_id=_text(data, "job_id"),
+            job_name=_optional_text(data, "job_name") or "",
+            status=_text(data, "status"),
+            attempt=_number(data, "attempt"),
+            exit_code=_optional_number(data, "exit_code"),
+            reason=_optional_text(data, "reason"),
+            scheduled_for=_optional_text(data, "scheduled_for"),
+            started_at=_optional_text(data, "started_at"),
+            ended_at=_optional_text(data, "ended_at"),
+            raw=data,
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in TERMINAL
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    sequence: int
+    stream: str
+    text: str
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> LogChunk:
+        return cls(sequence=_number(data, "sequence"), stream=_text(data, "stream"), text=_text(data, "text"))
+
+
+@dataclass(frozen=True)
+class Output:
+    name: str
+    size: int
+    sha256: str
+    url: str = field(repr=False)
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Output:
+        return cls(
+            name=_text(data, "name"),
+            size=_number(data, "size"),
+            sha256=_text(data, "sha256"),
+            url=_text(data, "url"),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class Instant:
+    at: str
+    local: str
+    note: str | None
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Instant:
+        return cls(
+            at=_text(data, "at"),
+            local=_text(data, "local"),
+            note=_optional_text(data, "note"),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class Upload:
+    url: str = field(repr=False)
+    method: str
+    headers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """`upload` is how to send its bytes, or None if the server has them already."""
+
+    id: str
+    status: str
+    upload: Upload | None
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Artifact:
+        upload = None
+        if data.get("upload") is not None:
+            given = as_object(data["upload"])
+            headers = as_object(given.get("headers") or {})
+            upload = Upload(
+                url=_text(given, "url"),
+                method=_text(given, "method"),
+                headers=tuple((name, _text(headers, name)) for name in headers),
+            )
+        return cls(id=_text(data, "id"), status=_text(data, "status"), upload=upload)
+
+
+@dataclass(frozen=True)
+class Worker:
+    id: str
+    status: str
+    host: str
+    pool: str
+    slots: int | None
+    capabilities: tuple[str, ...]
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Worker:
+        capabilities = data.get("capabilities") or []
+        names = capabilities if isinstance(capabilities, list | dict) else []
+        return cls(
+            id=_text(data, "id"),
+            status=_text(data, "status"),
+            host=_optional_text(data, "host") or "",
+            pool=_optional_text(data, "pool") or "",
+            slots=_optional_number(data, "slots"),
+            capabilities=tuple(sorted(str(name) for name in names)),
+            raw=data,
+        )

@@ -1,0 +1,103 @@
+"""What reaches the terminal: results on stdout, sentences on stderr.
+
+Names and logs are written by jobs; no control character of theirs reaches a terminal. Into a pipe or a
+file a log goes byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Cc: control, Cf: marks that turn the direction of text, Cs: halves of characters, Zl and Zp: line breaks.
+_HOSTILE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_JOINERS = frozenset("\u200c\u200d")
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def neutralise(text: str, *, keep: str = "") -> str:
+    """The text with every character that could steer a terminal shown instead of obeyed."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        _shown(character)
+        if character not in keep and character not in _JOINERS and _is_hostile(character)
+        else character
+        for character in text
+    )
+
+
+def _is_hostile(character: str) -> bool:
+    return unicodedata.category(character) in _HOSTILE_CATEGORIES
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def say(sentence: str) -> None:
+    """One line for the person, on stderr: stdout is for results."""
+    print(neutralise(" ".join(sentence.split())), file=sys.stderr, flush=True)
+
+
+def write_result(text: str) -> None:
+    print(neutralise(text), flush=True)
+
+
+def write_log(text: str) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(neutralise(text.replace("\r\n", "\n"), keep="\n\t"))
+    else:
+        sys.stdout.buffer.write(text.encode("utf-8", errors="surrogatepass"))
+    sys.stdout.flush()
+
+
+def write_log_bytes(pieces: Iterable[bytes]) -> None:
+    if not sys.stdout.isatty():
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+        return
+    unfinished = b""
+    for piece in pieces:
+        # Whole lines only, so that no character and no line end is cut in two.
+        complete, separator, unfinished = (unfinished + piece).rpartition(b"\n")
+        write_log((complete + separator).decode("utf-8", errors="replace"))
+    write_log(unfinished.decode("utf-8", errors="replace"))
+
+
+def write_json(value: object) -> None:
+    """ASCII only, so that it is harmless on a terminal and exact in a pipe."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    clean = [[neutralise(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for line in (columns, *clean):
+            print("\t".join(line))
+        return
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for line in clean:
+        table.add_row(*(Text(cell, overflow="fold") for cell in line))
+    Console().print(table)
+
+
+def shown_time(instant: str | None) -> str:
+    """`2030-01-31T09:00:00.123456Z` as `2030-01-31 09:00:00Z`."""
+    if instant is None:
+        return ""
+    day, _, time_of_day = instant.partition("T")
+    return f"{day} {time_of_day[:8]}{'Z' if instant.endswith('Z') else time_of_day[-6:]}"

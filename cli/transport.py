@@ -1,0 +1,189 @@
+"""HTTP to one server: bounded times, problem+json as errors, the token to that server and nowhere else.
+
+Only GET is tried again, and only when no connection could be made or kept: a POST whose answer was lost
+may have been done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from cli.errors import ClientError, ServerFailureError, UnauthorisedError, UnreachableError
+from cli.records import JsonObject, as_object
+
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+RETRY_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+Parameters = Mapping[str, str | int]
+
+
+class Transport:
+    def __init__(self, url: str, token: str) -> None:
+        self._root = f"{url.rstrip('/')}/"
+        self._base = urljoin(self._root, "api/v1/")
+        # Proxies of the environment are for the outside: one that cannot reach loopback must not be asked.
+        proxied = urlsplit(url).hostname not in LOOPBACK
+        self._http = httpx.Client(
+            headers={"User-Agent": "punctual"}, timeout=TIMEOUT, trust_env=proxied, follow_redirects=False
+        )
+        self._authorization = {"Authorization": f"Bearer {token}"}
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, parameters: Parameters | None = None) -> JsonObject:
+        with self.stream(path, parameters) as response:
+            _read(response)
+            return _decode(response)
+
+    def send(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        request = self._http.build_request(
+            method,
+            urljoin(self._base, path),
+            json=body if body is not None else {},
+            headers=self._authorization,
+        )
+        with self._answer(request) as response:
+            _read(response)
+            return _decode(response)
+
+    @contextmanager
+    def stream(self, path: str, parameters: Parameters | None = None) -> Iterator[httpx.Response]:
+        """A GET whose body is read by the caller."""
+        request = self._http.build_request(
+            "GET", urljoin(self._base, path), params=parameters, headers=self._authorization
+        )
+        with self._answer(request, pauses=RETRY_PAUSES_SECONDS) as response:
+            yield response
+
+    @contextmanager
+    def download(self, url: str) -> Iterator[Iterator[bytes]]:
+        """A GET of an address the server gave, most often of a storage that must not see the token."""
+        absolute = urljoin(self._root, url)
+        ours = urlsplit(absolute)[:2] == urlsplit(self._root)[:2]
+        request = self._http.build_request("GET", absolute, headers=self._authorization if ours else {})
+        with _storage_errors(), self._answer(request, pauses=RETRY_PAUSES_SECONDS) as response:
+            yield pieces_of(response)
+
+    def upload(self, method: str, url: str, headers: Mapping[str, str], content: Iterable[bytes]) -> None:
+        """The bytes of an artifact, to the storage: its presigned address is all the right it needs."""
+        request = self._http.build_request(method, url, headers=dict(headers), content=content)
+        with _storage_errors(), self._answer(request) as response:
+            _read(response)
+
+    @contextmanager
+    def _answer(self, request: httpx.Request, *, pauses: tuple[float, ...] = ()) -> Iterator[httpx.Response]:
+        response = self._connect(request, pauses)
+        try:
+            if not response.is_success:
+                _read(response)
+                raise problem_of(response)
+            yield response
+        finally:
+            response.close()
+
+    def _connect(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+        for pause in (*pauses, None):
+            try:
+                return self._http.send(request, stream=True)
+            except (
+                httpx.ConnectError,
+                httpx.ConnectTimeout,
+                httpx.RemoteProtocolError,
+                httpx.ReadError,
+            ) as error:
+                if pause is None:
+                    raise _unreachable(request, error) from error
+                time.sleep(pause)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise _unreachable(request, error) from error
+        raise AssertionError("the last round returns or raises")
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """What the storage refuses has nothing to do with the token, and must not be blamed on it."""
+    try:
+        yield
+    except ClientError as error:
+        if error.status is None:
+            raise
+        raise ServerFailureError(
+            f"The storage refused the transfer with {error.status}: try again.", status=error.status
+        ) from None
+
+
+def pieces_of(response: httpx.Response) -> Iterator[bytes]:
+    """The body as it comes; a connection that breaks on the way is the same error as one never made."""
+    try:
+        yield from response.iter_bytes()
+    except httpx.TransportError as error:
+        raise _unreachable(response.request, error) from error
+
+
+def _unreachable(request: httpx.Request, error: Exception) -> UnreachableError:
+    address = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    why = str(error) or type(error).__name__
+    return UnreachableError(f"The server at {address} cannot be reached ({why}): is it up?")
+
+
+def _read(response: httpx.Response) -> None:
+    try:
+        response.read()
+    except httpx.TransportError as error:
+        raise _unreachable(response.request, error) from error
+
+
+def _decode(response: httpx.Response) -> JsonObject:
+    if not response.content:
+        return {}
+    try:
+        decoded: object = response.json()
+    except ValueError:
+        raise ServerFailureError(f"{response.request.url} did not answer JSON: is it a Punctual server?") from None
+    return as_object(decoded)
+
+
+def problem_of(response: httpx.Response) -> ClientError:
+    """The error that an answer other than 2xx means."""
+    status = response.status_code
+    try:
+        body: object = response.json()
+    except ValueError:
+        body = {}
+    problem: JsonObject = body if isinstance(body, dict) else {}
+    said = _sentence(problem)
+    if status in {401, 403}:
+        reason = said.rstrip(".") or "The server refused the token"
+        return UnauthorisedError(f"{reason}: set PUNCTUAL_TOKEN to a token that may do this.", status=status)
+    if not 400 <= status < 500:
+        answer = f"{status} {response.reason_phrase}".strip()
+        return ServerFailureError(f"The server answered {answer}{f': {said}' if said else '.'}", status=status)
+    refusals = _refusals(problem.get("errors"))
+    if refusals:
+        field, first = refusals[0]
+        rest = [f"{name}: {message}" if name else message for name, message in refusals[1:]]
+        return ClientError("; ".join([first, *rest]), field=field or None, status=status)
+    return ClientError(said or f"The server refused the request with {status}.", status=status)
+
+
+def _sentence(problem: JsonObject) -> str:
+    for key in ("detail", "title"):
+        if isinstance(text := problem.get(key), str) and text:
+            return text
+    return ""
+
+
+def _refusals(errors: object) -> list[tuple[str, str]]:
+    entries: list[object] = errors if isinstance(errors, list) else []
+    return [
+        (str(entry.get("field") or ""), message)
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(message := entry.get("message"), str)
+    ]

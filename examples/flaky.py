@@ -1,0 +1,10 @@
+"""Fails at its first attempt, as programs that need something shaky do, and succeeds when it is tried again."""
+
+import os
+import sys
+
+attempt = int(os.environ["PUNCTUAL_ATTEMPT"])
+print(f"Attempt {attempt} of execution {os.environ['PUNCTUAL_EXECUTION_ID']}", flush=True)
+if attempt == 1:
+    sys.exit("The service did not answer.")
+print("The service answered.")

@@ -1,0 +1,200 @@
+"""The real command against a running stack: what it prints, what it ends with, what it leaves running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from cli.client import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_COMMAND_SECONDS = 90
+
+
+class Stack(Protocol):
+    """What the `stack` fixture offers these tests."""
+
+    url: str
+    token: str
+    environment: Mapping[str, str]
+
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def environment_of(stack: Stack) -> dict[str, str]:
+    return {**os.environ, **stack.environment, "PUNCTUAL_URL": stack.url, "PUNCTUAL_TOKEN": stack.token}
+
+
+def punctual(stack: Stack, *words: str | Path, check: bool = True) -> Ended:
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli", *map(str, words)],
+        cwd=ROOT,
+        env=environment_of(stack),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_COMMAND_SECONDS,
+        check=False,
+    )
+    if check:
+        assert ended.returncode == 0, f"{words} ended with {ended.returncode}: {ended.stderr}"
+    return ended
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"After {seconds:g} s: {what}.")
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "script.sh"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+Script = Callable[[str], Path]
+
+
+def test_waiting_shows_the_whole_log_and_succeeds(stack: Stack, script: Script) -> None:
+    ended = punctual(stack, "submit", script("for n in $(seq 1 3000); do echo line $n; done"), "--wait")
+    assert ended.stdout.splitlines() == [f"line {n}" for n in range(1, 3001)]
+    assert "succeeded (attempt 1, exit code 0)" in ended.stderr
+
+
+def test_waiting_ends_with_the_code_of_the_program(stack: Stack, script: Script) -> None:
+    ended = punctual(stack, "submit", script("echo before; exit 37"), "--wait", check=False)
+    assert (ended.returncode, ended.stdout) == (37, "before\n")
+    assert "failed (attempt 1, exit code 37)" in ended.stderr
+
+
+def test_waiting_for_what_takes_too_long_ends_with_one(stack: Stack, script: Script) -> None:
+    ended = punctual(stack, "submit", script("sleep 60"), "--timeout", "1s", "--wait", check=False)
+    assert ended.returncode == 1
+    assert "timed out" in ended.stderr
+
+
+def test_arguments_and_environment_reach_the_program(stack: Stack, script: Script) -> None:
+    program = script('printf "%s|" "$@" "$COLOUR"')
+    ended = punctual(stack, "submit", program, "--arg=a b", "--arg=--x", "--env", "COLOUR=b=lue", "--wait")
+    assert ended.stdout == "a b|--x|b=lue|"
+
+
+def test_control_characters_come_through_a_pipe_as_they_are(stack: Stack, script: Script) -> None:
+    ended = punctual(stack, "submit", script(r"printf '\033[31mred\033[0m\n'"), "--wait")
+    assert ended.stdout == "\x1b[31mred\x1b[0m\n"
+
+
+def test_a_job_is_found_by_its_name_and_run_again(stack: Stack, script: Script, tmp_path: Path) -> None:
+    name = f"again-{tmp_path.name}-{time.time_ns()}"
+    job_id = punctual(stack, "submit", script("echo again"), "--name", name, "--cron", "0 0 1 1 *").stdout.strip()
+    assert punctual(stack, "run", name, "--wait").stdout == "again\n"
+
+    listed = json.loads(punctual(stack, "jobs", "--search", name, "-o", "json").stdout)
+    assert [job["id"] for job in listed] == [job_id]
+    assert job_id in punctual(stack, "jobs", "--search", name).stdout
+    assert "schedules.0.cron\t0 0 1 1 *" in punctual(stack, "show", name).stdout
+    assert punctual(stack, "next", job_id, "--count", "3").stdout.count("-01-01 00:00:00Z") == 3
+
+    found = json.loads(punctual(stack, "executions", "--job", name, "--status", "succeeded", "-o", "json").stdout)
+    assert [execution["job_id"] for execution in found] == [job_id]
+    assert punctual(stack, "logs", found[0]["id"]).stdout == "again\n"
+    assert punctual(stack, "logs", "-f", found[0]["id"], "--attempt", "1").stdout == "again\n"
+
+
+def test_a_program_that_is_no_text_is_uploaded(stack: Stack, tmp_path: Path) -> None:
+    program = tmp_path / "big.sh"
+    program.write_bytes(b"echo start\n" + b"#" * (2 * 1024 * 1024) + b"\necho end\n")
+    assert punctual(stack, "submit", program, "--wait").stdout == "start\nend\n"
+    # The server has it now: the second time there is nothing to upload.
+    assert punctual(stack, "submit", program, "--wait").stdout == "start\nend\n"
+
+
+def test_outputs_are_listed_and_fetched(stack: Stack, script: Script, tmp_path: Path) -> None:
+    program = script("mkdir -p out/sub; echo one >out/one.txt; echo two >out/sub/two.txt")
+    job_id = punctual(stack, "submit", program, "--cron", "0 0 1 1 *").stdout.strip()
+    execution_id = punctual(stack, "run", job_id).stdout.strip()
+    punctual(stack, "logs", "-f", execution_id)
+
+    assert "one.txt\t4\t" in punctual(stack, "outputs", "list", execution_id).stdout
+    punctual(stack, "outputs", "get", execution_id, "-d", tmp_path / "fetched")
+    assert (tmp_path / "fetched/one.txt").read_text() == "one\n"
+    assert (tmp_path / "fetched/sub/two.txt").read_text() == "two\n"
+    missing = punctual(stack, "outputs", "get", execution_id, "three.txt", check=False)
+    assert missing.returncode == 4
+    assert "no output called 'three.txt'" in missing.stderr
+
+
+def test_an_execution_and_a_job_are_cancelled(stack: Stack, script: Script) -> None:
+    job_id = punctual(stack, "submit", script("echo up; sleep 300"), "--cron", "0 0 1 1 *").stdout.strip()
+    execution_id = punctual(stack, "run", job_id).stdout.strip()
+    with Client(stack.url, stack.token) as client:
+        wait_until(lambda: client.execution(execution_id).status == "running", "it never ran")
+        punctual(stack, "cancel", "--execution", execution_id)
+        assert client.wait(execution_id, timeout_seconds=60).status == "cancelled"
+        punctual(stack, "cancel", job_id)
+        assert client.job(job_id).status == "cancelled"
+
+
+def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, script: Script) -> None:
+    job_id = punctual(stack, "submit", script("echo up; sleep 300"), "--cron", "0 0 1 1 *").stdout.strip()
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "cli", "run", job_id, "--wait"],
+        cwd=ROOT, env=environment_of(stack), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "up\n"
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=30)
+    finally:
+        waiting.kill()
+        waiting.wait(timeout=10)
+    assert waiting.returncode == 130
+    assert said.startswith("Stopped waiting; the execution goes on")
+    assert said.count("\n") == 1
+    with Client(stack.url, stack.token) as client:
+        execution = client.executions(job_id=job_id)[0]
+        assert execution.status == "running"
+        client.cancel_execution(execution.id)
+        assert client.wait(execution.id, timeout_seconds=60).status == "cancelled"
+
+
+def test_what_the_server_refuses_is_one_line_that_names_the_field(stack: Stack, script: Script) -> None:
+    ended = punctual(stack, "submit", script("echo"), "--cron", "61 * * * *", check=False)
+    assert ended.returncode == 4
+    assert ended.stderr.startswith("punctual: schedules.0.cron: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_wrong_token_is_told_from_a_missing_thing(stack: Stack) -> None:
+    nowhere = punctual(stack, "show", "00000000-0000-7000-8000-000000000000", check=False)
+    assert nowhere.returncode == 4
+    refused = subprocess.run(
+        [sys.executable, "-m", "cli", "jobs"],
+        cwd=ROOT, env=environment_of(stack) | {"PUNCTUAL_TOKEN": "wrong"},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 3
+    assert refused.stderr.count("\n") == 1
+
+
+def test_workers_are_listed(stack: Stack) -> None:
+    lines = punctual(stack, "workers").stdout.splitlines()
+    assert lines[0].startswith("ID\tSTATUS")
+    assert any("bash" in line and "python" in line for line in lines[1:])

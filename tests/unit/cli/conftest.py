@@ -1,0 +1,16 @@
+"""A server of its own for every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.cli.server import RecordingServer
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    running = RecordingServer()
+    yield running
+    running.close()

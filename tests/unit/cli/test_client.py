@@ -1,0 +1,178 @@
+"""The client against a real HTTP server: errors, retries, pages, and where the token goes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from cli.client import Client
+from cli.commands.outputs import save_output
+from cli.errors import (
+    ClientError,
+    CliError,
+    ServerFailureError,
+    UnauthorisedError,
+    UnreachableError,
+    UsageMistakeError,
+    WaitTimeoutError,
+)
+from cli.records import Output
+from tests.unit.cli.server import RecordingServer
+
+JOBS = "/api/v1/jobs"
+JOB = {"id": "J", "name": "nightly", "status": "scheduled", "schedules": []}
+EXECUTION = {"id": "E", "job_id": "J", "status": "running", "attempt": 1, "exit_code": None}
+
+
+def output_of(server: RecordingServer, name: str, content: bytes, *, status: int = 200) -> Output:
+    server.answer("GET", "/store/file", content, status=status)
+    return Output.parse(
+        {
+            "name": name,
+            "size": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "url": f"{server.url}/store/file",
+        }
+    )
+
+
+def test_a_refused_field_is_named_with_its_sentence(server: RecordingServer) -> None:
+    errors = [
+        {"field": "schedules.0.cron", "message": "Not a cron expression."},
+        {"field": "name", "message": "Too long."},
+    ]
+    server.answer("POST", JOBS, {"title": "Bad Request", "detail": "Invalid.", "errors": errors}, status=400)
+    with pytest.raises(ClientError) as caught:
+        server.client.submit_job({})
+    assert caught.value.field == "schedules.0.cron"
+    assert str(caught.value) == "schedules.0.cron: Not a cron expression.; name: Too long."
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "exit_code", "sentence"),
+    [
+        (404, {"detail": "There is no such job."}, ClientError, 4, "There is no such job."),
+        (409, {"title": "Conflict"}, ClientError, 4, "Conflict"),
+        (401, {}, UnauthorisedError, 3, "The server refused the token: set PUNCTUAL_TOKEN"),
+        (403, {"detail": "You may not."}, UnauthorisedError, 3, "You may not: set PUNCTUAL_TOKEN"),
+        (502, b"<html>Bad gateway", ServerFailureError, 5, "The server answered 502 Bad Gateway."),
+        (503, {"detail": "Try later."}, ServerFailureError, 5, "503 Service Unavailable: Try later."),
+        (302, b"", ServerFailureError, 5, "The server answered 302 Found."),
+        (200, b"<html>a router", ServerFailureError, 5, "did not answer JSON"),
+        (200, [], ServerFailureError, 5, "not what this version"),
+        (200, {"id": "J"}, ServerFailureError, 5, "has no 'name'"),
+        (422, {"errors": [7, {"field": "x"}]}, ClientError, 4, "refused the request with 422"),
+    ],
+)
+def test_every_answer_becomes_one_sentence(
+    *, server: RecordingServer, status: int, body: object, kind: type[ClientError], exit_code: int, sentence: str
+) -> None:
+    server.answer("GET", f"{JOBS}/J", body, status=status)
+    with pytest.raises(kind) as caught:
+        server.client.job("J")
+    assert sentence in str(caught.value)
+    assert caught.value.exit_code == exit_code
+
+
+def test_a_read_that_breaks_off_is_tried_again(server: RecordingServer) -> None:
+    server.hang_up("GET", f"{JOBS}/J", times=2)
+    server.answer("GET", f"{JOBS}/J", JOB)
+    assert server.client.job("J").name == "nightly"
+    assert len(server.requests) == 3
+
+
+def test_a_write_that_breaks_off_is_not_tried_again(server: RecordingServer) -> None:
+    server.hang_up("POST", JOBS, times=1)
+    server.answer("POST", JOBS, JOB)
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        server.client.submit_job({})
+    assert len(server.requests) == 1
+
+
+def test_pages_are_followed_up_to_the_limit_under_our_own_address(server: RecordingServer) -> None:
+    pages = f"{JOBS}?search=n&limit=3"
+    elsewhere = "http://internal.invalid/api/v1/jobs?search=n&limit=3&cursor=c"
+    server.answer("GET", pages, {"results": [JOB, JOB], "next": elsewhere})
+    server.answer("GET", f"{pages}&cursor=c", {"results": [JOB, JOB], "next": elsewhere})
+    assert len(server.client.jobs(search="n", limit=3)) == 3
+    assert [asked.path for asked in server.requests] == [pages, f"{pages}&cursor=c"]
+
+
+def test_an_id_stays_one_segment_of_the_path(server: RecordingServer) -> None:
+    with pytest.raises(ClientError):
+        server.client.job("a/b?c")
+    assert server.requests[0].path == f"{JOBS}/a%2Fb%3Fc"
+
+
+def test_waiting_ends_with_the_execution_or_the_time(server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/executions/E", EXECUTION, times=2)
+    with pytest.raises(WaitTimeoutError, match="still running"):
+        server.client.wait("E", timeout_seconds=0)
+    server.answer("GET", "/api/v1/executions/E", EXECUTION | {"status": "failed", "exit_code": 7})
+    assert server.client.wait("E", timeout_seconds=30).exit_code == 7
+
+
+def test_the_token_goes_to_the_server_and_not_to_the_storage(server: RecordingServer) -> None:
+    storage = RecordingServer()
+    try:
+        storage.answer("GET", "/file", b"x")
+        stated = {"name": "x", "size": 1, "sha256": hashlib.sha256(b"x").hexdigest(), "url": f"{storage.url}/file"}
+        with server.client.download(Output.parse(stated)) as pieces:
+            assert b"".join(pieces) == b"x"
+        assert "authorization" not in storage.requests[0].headers
+    finally:
+        storage.close()
+    server.answer("GET", f"{JOBS}/J", JOB)
+    server.client.job("J")
+    assert server.requests[0].headers["authorization"] == "Bearer the-token"
+
+
+def test_a_refusal_of_the_storage_is_not_blamed_on_the_token(server: RecordingServer, tmp_path: Path) -> None:
+    output = output_of(server, "a", b"<Error/>", status=403)
+    with pytest.raises(ServerFailureError, match="storage refused the transfer with 403"):
+        save_output(server.client, output, tmp_path, replace=False)
+
+
+def test_an_output_is_written_into_its_folder(server: RecordingServer, tmp_path: Path) -> None:
+    output = output_of(server, "sub/report.txt", b"hello")
+    assert save_output(server.client, output, tmp_path / "new", replace=False).read_bytes() == b"hello"
+    assert [path.name for path in (tmp_path / "new" / "sub").iterdir()] == ["report.txt"]
+
+
+def test_an_output_does_not_replace_a_file_unless_told_to(server: RecordingServer, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    output = output_of(server, "a", b"theirs")
+    with pytest.raises(UsageMistakeError, match="--force"):
+        save_output(server.client, output, tmp_path, replace=False)
+    assert (tmp_path / "a").read_text() == "mine"
+    save_output(server.client, output, tmp_path, replace=True)
+    assert (tmp_path / "a").read_text() == "theirs"
+
+
+def test_an_output_does_not_follow_a_link_out_of_its_folder(server: RecordingServer, tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    outside.mkdir()
+    folder.mkdir()
+    (folder / "link").symlink_to(outside)
+    with pytest.raises(UsageMistakeError, match="leads out"):
+        save_output(server.client, output_of(server, "link/a", b"x"), folder, replace=True)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"longer than stated", b"short", b"other"])
+def test_an_output_that_is_not_the_stated_one_gets_no_name(
+    server: RecordingServer, tmp_path: Path, content: bytes
+) -> None:
+    output = output_of(server, "a", content)
+    stated = Output.parse(dict(output.raw) | {"size": 5, "sha256": hashlib.sha256(b"right").hexdigest()})
+    with pytest.raises(CliError, match="not what the execution wrote"):
+        save_output(server.client, stated, tmp_path, replace=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with Client("http://127.0.0.1:1", "t") as client, pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1 "):
+        client.submit_job({})

@@ -1,0 +1,123 @@
+"""The command as a process: one line per error, a code per kind, no server needed to ask for help."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.cli.server import RecordingServer
+
+JOB = {
+    "id": "J",
+    "name": "evil\x1b[2J\nname",
+    "status": "scheduled",
+    "schedules": [{"next_instant": "2030-01-01T00:00:00Z"}],
+}
+
+
+def punctual(*words: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PUNCTUAL_")}
+    environment["PUNCTUAL_VAR"] = "/nonexistent"
+    if url:
+        environment |= {"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *words],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
+    shown = punctual("--help")
+    assert shown.returncode == 0
+    for words in ("up [--detach]", "down", "stack status", "[process]", "test", "submit", "outputs", "Exit codes"):
+        assert words in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["jobs"], 3, "run ./punctual up"),
+        (["no-such-command"], 2, "no-such-command"),
+        (["submit"], 2, "FILE"),
+        (["submit", "x.sh", "--priority", "10"], 2, "priority"),
+        (["submit", "x.sh", "--every", "soon"], 2, "not a duration"),
+        (["submit", "x.sh", "--tz", "Europe/Paris"], 2, "--tz has no meaning"),
+        (["submit", "x.sh", "--backoff", "5s"], 2, "--backoff has no meaning"),
+        (["cancel"], 2, "either a job or"),
+        (["logs", ".."], 2, "not the id of an execution"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(words: list[str], code: int, sentence: str) -> None:
+    ended = punctual(*words)
+    assert ended.returncode == code
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("punctual: ")
+    assert sentence in ended.stderr
+
+
+def test_a_hostile_name_is_one_harmless_cell_and_exact_in_json(server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [JOB], "next": None})
+    table = punctual("jobs", url=server.url)
+    assert table.stdout.splitlines()[1] == "J\tevil\\x1b[2J\\x0aname\tscheduled\t2030-01-01 00:00:00Z"
+    assert json.loads(punctual("jobs", "-o", "json", url=server.url).stdout) == [JOB]
+
+
+def test_two_jobs_of_one_name_are_not_guessed_between(server: RecordingServer) -> None:
+    twins = [JOB | {"id": name, "name": "twin"} for name in ("a", "b")]
+    server.answer("GET", "/api/v1/jobs?search=twin&limit=100", {"results": twins, "next": None})
+    ended = punctual("cancel", "twin", url=server.url)
+    assert ended.returncode == 4
+    assert "2 jobs are called 'twin'" in ended.stderr
+    assert [asked.method for asked in server.requests] == ["GET"]
+
+
+def test_a_job_is_sent_as_the_words_say(server: RecordingServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    script = tmp_path_factory.mktemp("script") / "nightly.sh"
+    script.write_text("echo hi\n")
+    upstream = "0198c0de-0000-7000-8000-000000000001"
+    server.answer("POST", "/api/v1/jobs", JOB, status=201)
+    ended = punctual(
+        "submit", str(script), "--arg=--day", "--env", "A=b", "--every", "5m", "--cron", "0 3 * * *",
+        "--tz", "Europe/Paris", "--at", "2030-01-31T09:00", "--after", f"{upstream}:completion", "--cpu", "0.5",
+        "--memory", "256", "--disk", "64", "--timeout", "10m", "--priority", "7", "--queue", "q", "--retries", "2",
+        "--backoff", "5", "--max-concurrency", "3", url=server.url,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "J\n")
+    assert json.loads(server.requests[0].body) == {
+        "name": "nightly",
+        "runtime": "bash",
+        "script": "echo hi\n",
+        "args": ["--day"],
+        "env": {"A": "b"},
+        "schedules": [
+            {"every_seconds": 300},
+            {"cron": "0 3 * * *", "timezone": "Europe/Paris"},
+            {"at": "2030-01-31T08:00:00Z"},
+        ],
+        "dependencies": [{"job": upstream, "condition": "completion"}],
+        "requirements": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 64},
+        "timeout_seconds": 600,
+        "priority": 7,
+        "queue": "q",
+        "retry": {"max_attempts": 3, "backoff_seconds": 5},
+        "max_concurrency": 3,
+    }
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_error(server: RecordingServer, unbuffered: str) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [JOB] * 50, "next": None})
+    environment = os.environ | {"PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t", "PYTHONUNBUFFERED": unbuffered}
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli", "jobs"],
+        env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")

@@ -1,0 +1,63 @@
+"""A log is followed over all attempts, completely, until the execution has ended."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cli.errors import WaitTimeoutError
+from cli.following import exit_code_of, follow
+from cli.records import Execution
+from tests.unit.cli.server import RecordingServer
+
+PATH = "/api/v1/executions/E"
+
+
+def execution(status: str, attempt: int = 1, exit_code: int | None = None) -> dict[str, object]:
+    return {"id": "E", "job_id": "J", "status": status, "attempt": attempt, "exit_code": exit_code}
+
+
+def chunks(*pairs: tuple[int, str]) -> dict[str, object]:
+    return {"results": [{"sequence": number, "stream": "stdout", "text": text} for number, text in pairs]}
+
+
+def test_the_log_of_every_attempt_comes_once_and_in_order(server: RecordingServer) -> None:
+    for found in (execution("ready", 0), execution("running"), execution("succeeded", 3, 0)):
+        server.answer("GET", PATH, found)
+    first, third = f"{PATH}/logs?format=json&attempt=1", f"{PATH}/logs?format=json&attempt=3"
+    server.answer("GET", first, chunks((0, "a"), (1, "b")))
+    server.answer("GET", f"{first}&after=1", chunks())
+    server.answer("GET", f"{first}&after=1", chunks((2, "c")))
+    server.answer("GET", f"{first}&after=2", chunks())
+    server.answer("GET", f"{PATH}/logs?format=json&attempt=2", chunks())
+    server.answer("GET", third, chunks((0, "d")))
+    server.answer("GET", f"{third}&after=0", chunks())
+
+    followed = follow(server.client, "E", first_attempt=1, deadline=time.monotonic() + 30)
+
+    assert "".join(chunk.text for chunk in followed) == "abcd"
+
+
+def test_following_ends_when_its_time_is_over(server: RecordingServer) -> None:
+    server.answer("GET", PATH, execution("queued", 0))
+    with pytest.raises(WaitTimeoutError, match="still queued"):
+        list(follow(server.client, "E", first_attempt=1, deadline=time.monotonic()))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        ("succeeded", 0, 0),
+        ("failed", 7, 7),
+        ("failed", None, 1),
+        ("failed", -9, 1),
+        ("failed", 256, 1),
+        ("failed", 0, 1),
+        ("timed_out", None, 1),
+        ("cancelled", 143, 1),
+        ("skipped", None, 1),
+    ],
+)
+def test_waiting_ends_with_the_code_of_the_program(status: str, code: int | None, expected: int) -> None:
+    assert exit_code_of(Execution.parse(execution(status, 1, code))) == expected

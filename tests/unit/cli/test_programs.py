@@ -1,0 +1,77 @@
+"""What runs a file is guessed from the file, and never silently guessed wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.errors import UsageMistakeError
+from cli.programs import LARGEST_INLINE_BYTES, Runtime, guess_runtime, prepare_program
+from tests.unit.cli.server import RecordingServer
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "runtime"),
+    [
+        ("a.sh", b"echo", Runtime.BASH),
+        ("a.PY", b"print()", Runtime.PYTHON),
+        ("a", b"#!/bin/sh\n", Runtime.BASH),
+        ("a", b"#!/usr/bin/env bash\n", Runtime.BASH),
+        ("a", b"#! /usr/bin/env -S python3.11 -u\n", Runtime.PYTHON),
+        ("a", b"#!/opt/x/bin/python3\n", Runtime.PYTHON),
+        ("a", b"\x7fELF\x02\x01", Runtime.BINARY),
+        ("a.sh", b"\x7fELF\x02\x01", Runtime.BINARY),
+    ],
+)
+def test_the_runtime_is_guessed(name: str, head: bytes, runtime: Runtime) -> None:
+    assert guess_runtime(Path(name), head) is runtime
+
+
+@pytest.mark.parametrize("head", [b"#!/usr/bin/perl\n", b"hello", b"#!/usr/bin/fish\n", b"#!/bin/shiny\n", b"MZ"])
+def test_what_cannot_be_guessed_is_asked_for(head: bytes) -> None:
+    with pytest.raises(UsageMistakeError, match="--runtime"):
+        guess_runtime(Path("a"), head)
+
+
+def test_a_small_script_travels_inside_the_job(tmp_path: Path, server: RecordingServer) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text("echo ü\n")
+    assert prepare_program(server.client, script, None) == {"runtime": "bash", "script": "echo ü\n"}
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("content", [b"#" * (LARGEST_INLINE_BYTES + 1), b"echo \xff\n", b"echo \0\n"])
+def test_what_is_no_small_text_is_uploaded(tmp_path: Path, server: RecordingServer, content: bytes) -> None:
+    script = tmp_path / "a.sh"
+    script.write_bytes(content)
+    server.answer("POST", "/api/v1/artifacts", {"id": "A", "status": "announced", "upload": server.upload("/store/A")})
+    server.answer("PUT", "/store/A", {})
+    server.answer("POST", "/api/v1/artifacts/A/complete", {"id": "A", "status": "stored"})
+
+    assert prepare_program(server.client, script, None) == {"runtime": "bash", "artifact": "A"}
+
+    stored = server.requests[1]
+    assert stored.body == content
+    assert stored.headers["x-pinned"] == "yes"
+    assert stored.headers["content-length"] == str(len(content))
+    assert "authorization" not in stored.headers
+
+
+def test_an_artifact_the_server_has_is_not_sent_again(tmp_path: Path, server: RecordingServer) -> None:
+    program = tmp_path / "a"
+    program.write_bytes(b"\x7fELF")
+    server.answer("POST", "/api/v1/artifacts", {"id": "A", "status": "stored", "upload": None})
+    assert prepare_program(server.client, program, None) == {"runtime": "binary", "artifact": "A"}
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("make", ["missing", "folder", "empty"])
+def test_a_file_that_cannot_be_submitted_is_named(tmp_path: Path, server: RecordingServer, make: str) -> None:
+    path = tmp_path / "a.sh"
+    if make == "folder":
+        path.mkdir()
+    elif make == "empty":
+        path.touch()
+    with pytest.raises(UsageMistakeError, match=r"a\.sh (cannot be read|is empty)"):
+        prepare_program(server.client, path, None)
