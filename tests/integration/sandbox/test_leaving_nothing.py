@@ -1,0 +1,122 @@
+"""Nothing of a run stays behind: no descriptor, process, cgroup or memory, not even if its worker is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+from tests.integration.sandbox.driving import (
+    MEBIBYTE,
+    PATH,
+    Recorder,
+    children,
+    execute,
+    limits,
+    processes_with,
+    run_cgroups,
+    shell,
+    wait_for,
+)
+from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers
+
+WORKER = """
+import sys
+from tests.integration.sandbox.driving import Recorder, limits, shell
+from workers.sandbox import Sandbox, detect_host
+sandbox = Sandbox(detect_host())
+with sandbox.start(shell("setsid sleep 1000 & echo ready; sleep 1000; : $0", sys.argv[1]), limits()) as run:
+    run.stream(lambda stream, data: print("ready", flush=True))
+"""
+
+
+def test_fifty_runs_leave_nothing(sandbox: Sandbox) -> None:
+    execute(sandbox, "true")
+    launchers = [pid for pid in children(os.getpid()) if b"launcher_process" in _cmdline(pid)]
+    descriptors = len(os.listdir("/proc/self/fd"))
+    theirs = [len(os.listdir(f"/proc/{pid}/fd")) for pid in launchers]
+    threads = threading.active_count()
+    for number in range(50):
+        if number % 10 == 9:
+            execute(sandbox, "sleep 100", limits(wall_seconds=0.05))
+        elif number % 10 == 8:
+            execute(sandbox, Program(("/missing",), PATH))
+        else:
+            execute(sandbox, "setsid sleep 100 & echo x > out/x")
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert [len(os.listdir(f"/proc/{pid}/fd")) for pid in launchers] == theirs
+    assert threading.active_count() == threads
+    assert [children(pid) for pid in launchers] == [[]] * len(launchers)
+    assert run_cgroups(os.getpid()) == []
+
+
+def test_the_files_of_a_run_leave_memory_with_it(host: Host) -> None:
+    sandbox = Sandbox(host)
+    before = _shared_memory()
+    within = limits(disk=320 * MEBIBYTE, memory=256 * MEBIBYTE)
+    with sandbox.start(shell("head -c 300000000 /dev/zero > out/big"), within) as run:
+        assert run.stream(Recorder()).exit_code == 0
+        assert os.stat("big", dir_fd=run.output_directory).st_size == 300_000_000
+        assert _shared_memory() > before + 200 * MEBIBYTE
+    assert wait_for(lambda: _shared_memory() < before + 150 * MEBIBYTE)
+    sandbox.close()
+
+
+def test_a_killed_worker_takes_its_runs_along_and_its_successor_cleans_up(host: Host) -> None:
+    marker = f"marker-{uuid.uuid4()}"
+    with subprocess.Popen([sys.executable, "-c", WORKER, marker], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+        inside = [pid for pid in processes_with(marker) if pid != worker.pid]
+        assert inside
+        # a living worker's cgroups are nobody else's business
+        before = run_cgroups(worker.pid)
+        assert bool(before) == (host.cgroup_mode != "none")
+        clean_leftovers()
+        assert run_cgroups(worker.pid) == before
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+    assert wait_for(lambda: processes_with(marker) == [])
+    clean_leftovers()
+    assert run_cgroups(worker.pid) == []
+
+
+def test_a_lost_launcher_ends_its_runs_and_is_replaced(host: Host) -> None:
+    sandbox = Sandbox(host)
+    known = set(children(os.getpid()))
+    with sandbox.start(shell("echo ready; sleep 1000"), limits()) as run:
+        (launcher,) = [pid for pid in set(children(os.getpid())) - known if b"launcher" in _cmdline(pid)]
+        outcome = run.stream(Recorder(lambda _: os.kill(launcher, signal.SIGKILL)))
+    assert (outcome.reason, outcome.signal) == (EndReason.SIGNAL, 9)
+    assert execute(sandbox, "echo again").stdout == b"again\n"
+    sandbox.close()
+    assert run_cgroups(os.getpid()) == []
+
+
+def test_closing_a_sandbox_ends_its_runs(host: Host) -> None:
+    sandbox = Sandbox(host)
+    marker = f"marker-{uuid.uuid4()}"
+    with sandbox.start(shell("sleep 1000; : $0", marker), limits()) as run:
+        assert wait_for(lambda: bool(processes_with(marker)))
+        sandbox.close()
+        assert run.stream(Recorder()).reason is EndReason.SIGNAL
+        try:
+            run.stream(Recorder())
+            raise AssertionError("a run was streamed twice")
+        except SandboxError:
+            pass
+    assert processes_with(marker) == []
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _shared_memory() -> int:
+    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:"))
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,92 @@
+"""Where cgroups are looked for and what is written into them, on directories laid out as kernels do it."""
+
+from pathlib import Path
+
+import pytest
+
+from workers.sandbox import cgroup_v1, cgroup_v2
+from workers.sandbox.values import Limits
+
+LIMITS = Limits(wall_seconds=1, memory_bytes=1000, disk_bytes=24, cpus=0.5, processes=9)
+
+
+def _v2_directory(path: Path, **files: str) -> Path:
+    path.mkdir(parents=True)
+    for name, text in files.items():
+        (path / name.replace("__", ".")).write_text(text)
+    return path
+
+
+def _v2_mount(point: Path, root: str = "/") -> str:
+    return f"30 23 0:26 {root} {point} rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+
+
+def test_v2_is_the_workers_own_delegated_cgroup(tmp_path: Path) -> None:
+    own = _v2_directory(
+        tmp_path / "user.slice/worker", cgroup__controllers="cpu memory pids", cgroup__subtree_control=""
+    )
+    assert cgroup_v2.find_parent("0::/user.slice/worker\n", _v2_mount(tmp_path)) == own
+    assert (own / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+
+
+def test_v2_inside_a_container_starts_at_the_mounts_root(tmp_path: Path) -> None:
+    own = _v2_directory(tmp_path / "a", cgroup__controllers="memory", cgroup__subtree_control="memory")
+    assert cgroup_v2.find_parent("0::/docker/x/a\n", _v2_mount(tmp_path, "/docker/x")) == own
+
+
+def test_v2_of_a_worker_that_moved_to_its_leaf_is_the_leafs_parent(tmp_path: Path) -> None:
+    own = _v2_directory(tmp_path / "w", cgroup__controllers="memory", cgroup__subtree_control="memory")
+    assert cgroup_v2.find_parent("0::/w/punctual-agent\n", _v2_mount(tmp_path)) == own
+
+
+def test_v2_without_the_memory_controller_is_of_no_use(tmp_path: Path) -> None:
+    _v2_directory(tmp_path / "w", cgroup__controllers="hugetlb", cgroup__subtree_control="")
+    assert cgroup_v2.find_parent("0::/w\n", _v2_mount(tmp_path)) is None
+    assert cgroup_v2.find_parent("0::/gone\n", _v2_mount(tmp_path)) is None
+    assert cgroup_v2.find_parent("1:memory:/\n", "") is None
+
+
+def test_v2_limits_and_readings(tmp_path: Path) -> None:
+    path = _v2_directory(
+        tmp_path / "run",
+        memory__swap__max="max",
+        pids__max="max",
+        cpu__max="max 100000",
+        memory__events="low 0\noom 3\noom_kill 0\n",
+        memory__stat="anon 77\nfile 5\n",
+        cpu__stat="usage_usec 1500000\n",
+    )
+    cgroup = cgroup_v2.CgroupV2.limited(path, LIMITS)
+    written = {name: (path / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
+    assert written == {
+        "memory.max": "1024",
+        "memory.swap.max": "0",
+        "pids.max": "10",
+        "cpu.max": "50000 100000",
+    }
+    assert cgroup.process_memory() == 77
+    assert not cgroup.out_of_memory()
+    assert (cgroup.usage().cpu_seconds, cgroup.usage().peak_memory_bytes) == (1.5, None)
+    (path / "memory.events").write_text("oom_kill 1\n")
+    assert cgroup.out_of_memory()
+
+
+def test_v1_has_one_directory_for_each_hierarchy(tmp_path: Path) -> None:
+    for name in ("memory/w", "cpu,cpuacct", "pids"):
+        (tmp_path / name).mkdir(parents=True)
+    mounts = "".join(
+        f"3{n} 23 0:2{n} / {tmp_path}/{point} rw - cgroup cgroup rw,{options}\n"
+        for n, (point, options) in enumerate(
+            [("memory", "memory"), ("cpu,cpuacct", "cpu,cpuacct"), ("pids", "pids"), ("devices", "devices")]
+        )
+    )
+    membership = "4:memory:/w\n3:cpu,cpuacct:/\n2:pids:/gone\n1:devices:/\n0::/\n"
+    assert cgroup_v1.find_parents(membership, mounts) == {
+        "memory": tmp_path / "memory/w",
+        "cpu": tmp_path / "cpu,cpuacct",
+    }
+
+
+@pytest.mark.parametrize(("text", "value"), [("anon 5\nanonx 6\n", 5), ("anonx 6\n", 0), ("", 0)])
+def test_a_field_is_read_by_its_whole_name(text: str, value: int) -> None:
+    assert cgroup_v2.read_field(text, "anon") == value

@@ -1,0 +1,33 @@
+"""Runs one untrusted program in bubblewrap, within limits, and says what became of it.
+
+Invariant: this package knows nothing of jobs, Django, Celery or storage.
+"""
+
+from workers.sandbox.bubblewrap import find_bwrap
+from workers.sandbox.cgroups import clean_leftovers
+from workers.sandbox.errors import SandboxError, SandboxUnavailable
+from workers.sandbox.host import Host, detect_host
+from workers.sandbox.run import Run
+from workers.sandbox.runtimes import Interpreter, command_for, find_runtimes
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.values import EndReason, InputFile, Limits, Outcome, Program, Stream
+
+__all__ = [
+    "EndReason",
+    "Host",
+    "InputFile",
+    "Interpreter",
+    "Limits",
+    "Outcome",
+    "Program",
+    "Run",
+    "Sandbox",
+    "SandboxError",
+    "SandboxUnavailable",
+    "Stream",
+    "clean_leftovers",
+    "command_for",
+    "detect_host",
+    "find_bwrap",
+    "find_runtimes",
+]

@@ -1,0 +1,113 @@
+"""What this host offers for isolation, proved by running a program in it.
+
+Invariant: a `Host` exists only where a sandbox really stands; everywhere else there is one sentence that
+says why not and what to do.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workers.sandbox.bubblewrap import bwrap_version, find_bwrap
+from workers.sandbox.cgroups import CgroupParents, Mode, find_parents
+from workers.sandbox.errors import SandboxError, SandboxUnavailable
+from workers.sandbox.values import EndReason, Limits, Program, Stream
+
+NOBODY = 65534
+PROOF_LIMITS = Limits(wall_seconds=20, memory_bytes=2**27, disk_bytes=2**20, cpus=1)
+
+
+@dataclass(frozen=True)
+class Host:
+    bwrap: Path
+    version: str
+    drop_uid: int | None  # whom a root worker becomes before it starts bubblewrap
+    drop_gid: int | None
+    cgroups: CgroupParents = field(default_factory=CgroupParents)
+
+    @property
+    def cgroup_mode(self) -> Mode:
+        return self.cgroups.mode
+
+    def receipt(self, namespaces: tuple[str, ...], limits: Limits) -> Mapping[str, object]:
+        """What a run was given, to be stored with its attempt."""
+        return {
+            "bubblewrap": self.version,
+            "namespaces": list(namespaces),
+            "uid": os.getuid() if self.drop_uid is None else self.drop_uid,
+            "cgroup": self.cgroup_mode,
+            "limits": dataclasses.asdict(limits),
+            "network": False,
+        }
+
+
+def detect_host() -> Host:
+    """Look at this host and run `true` in a sandbox; raise SandboxUnavailable if that does not work."""
+    bwrap = find_bwrap()
+    drop = NOBODY if os.geteuid() == 0 else None
+    version = ".".join(map(str, bwrap_version(bwrap) or ()))
+    host = Host(bwrap, version, drop, drop, find_parents())
+    _prove(host)
+    return host
+
+
+def _prove(host: Host) -> None:
+    from workers.sandbox.sandbox import Sandbox  # noqa: PLC0415  (a sandbox is built for a host)
+
+    said: list[bytes] = []
+
+    def listen(stream: Stream, data: bytes) -> None:
+        said.append(data)
+
+    sandbox = Sandbox(host)
+    try:
+        with sandbox.start(Program(("true",), {"PATH": "/usr/bin:/bin"}), PROOF_LIMITS) as run:
+            outcome = run.stream(listen)
+    except SandboxError as error:
+        raise SandboxUnavailable(explain_failure(str(error))) from error
+    finally:
+        sandbox.close()
+    if (outcome.reason, outcome.exit_code) != (EndReason.EXIT, 0):
+        words = b"".join(said).decode(errors="replace").strip() or f"it ended with {outcome.reason}"
+        raise SandboxUnavailable(
+            f"The sandbox stands but cannot run even `true` in it ({words}): check that /usr is readable for "
+            "everyone and holds this system's programs."
+        )
+
+
+def explain_failure(error: str, kernel: Path = Path("/proc/sys")) -> str:
+    """Turn bubblewrap's words and this kernel's settings into one sentence with what to do."""
+    words = error.lower()
+    if "proc on /newroot/proc" in words or "max_user_namespaces" in words or "read-only file system" in words:
+        advice = (
+            "this container masks /proc: start it with --security-opt systempaths=unconfined (Docker) "
+            "or --security-opt unmask=ALL (Podman)"
+        )
+    elif "may not become uid" in words:
+        advice = "give the worker CAP_SETUID and CAP_SETGID, or run it as an ordinary user"
+    elif _setting(kernel / "user/max_user_namespaces") == "0":
+        advice = "user namespaces are off: set the sysctl user.max_user_namespaces to 10000 or more"
+    elif _setting(kernel / "kernel/unprivileged_userns_clone") == "0":
+        advice = "user namespaces are off for ordinary users: set the sysctl kernel.unprivileged_userns_clone to 1"
+    elif _setting(kernel / "kernel/apparmor_restrict_unprivileged_userns") == "1":
+        advice = (
+            "AppArmor forbids user namespaces here, as on Ubuntu since 23.10: install a profile that allows "
+            "`userns` to bwrap, or set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0"
+        )
+    elif "namespace" in words or "operation not permitted" in words or "permission denied" in words:
+        advice = (
+            "something forbids user namespaces, most likely this container's seccomp profile: start the "
+            "container with one that allows them, or run the worker outside"
+        )
+    else:
+        advice = "run the worker on a host where bubblewrap works"
+    return f"This host cannot isolate programs: {advice} ({error.rstrip('.')})."
+
+
+def _setting(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,203 @@
+"""The worker's end of the launcher process: starts it, sends it requests, ends it.
+
+Invariant: one request at a time has one answer; a launcher that failed to answer is never asked again.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.sandbox import launcher_process
+from workers.sandbox.bubblewrap import NAMESPACES
+from workers.sandbox.errors import SandboxError
+
+ANSWER_SECONDS = launcher_process.SETUP_SECONDS + launcher_process.REAP_SECONDS + 5.0
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A sandbox that is built and waits; it owns descriptors of its pid 1, /work, /work/out and /proc."""
+
+    child: int
+    monitor: int
+    namespaces: tuple[str, ...]
+    pidfd: int
+    work: int
+    out: int
+    proc: int
+
+    def open_output(self) -> int:
+        """Open /work/out as it is now: a program may have closed it, remade it, or put a link there."""
+        with contextlib.suppress(OSError):
+            os.fchmod(self.work, 0o700)
+            found = os.open("out", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.work)
+            try:
+                if stat.S_ISDIR(os.fstat(found).st_mode):
+                    os.chmod(f"/proc/self/fd/{found}", 0o700)
+                    return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            finally:
+                os.close(found)
+        with contextlib.suppress(OSError):
+            os.fchmod(self.out, 0o700)
+        return os.dup(self.out)
+
+    def close(self) -> None:
+        for descriptor in (self.pidfd, self.work, self.out, self.proc):
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """What the launcher knows of a run that is over; nothing, if the launcher itself is gone."""
+
+    cpu_seconds: float | None = None
+    monitor_failed: bool = False  # bubblewrap ended by itself with an error
+
+
+class Launcher:
+    """Shared by all threads of one worker process; the process is started by the first request."""
+
+    def __init__(self, bwrap: Path, uid: int | None, gid: int | None) -> None:
+        self._bwrap = bwrap
+        self._ids = (-1 if uid is None else uid, -1 if gid is None else gid)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._owner = 0
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        rlimits: Sequence[tuple[int, int]],
+        fds: Sequence[int],
+    ) -> Launched:
+        """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr."""
+        request = {
+            "do": "launch",
+            "argv": list(argv),
+            "environment": dict(environment),
+            "rlimits": list(rlimits),
+        }
+        answer, opened = self._ask(request, fds)
+        if "error" in answer:
+            raise SandboxError(str(answer["error"]))
+        namespaces = answer["namespaces"]
+        if not isinstance(namespaces, dict) or len(opened) != 4:
+            raise SandboxError("The launcher of sandboxes gave an answer that makes no sense.")
+        private = [name for name in NAMESPACES if namespaces.get(name) not in (None, own_namespace(name))]
+        pidfd, work, out, proc = opened
+        return Launched(
+            child=int(str(answer["child"])),
+            monitor=int(str(answer["monitor"])),
+            namespaces=tuple(private),
+            pidfd=pidfd,
+            work=work,
+            out=out,
+            proc=proc,
+        )
+
+    def reap(self, launched: Launched) -> Reaped:
+        """Collect the processes of a run that is over."""
+        try:
+            answer, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, (), restart=False)
+        except SandboxError:
+            return Reaped()
+        return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
+
+    def close(self) -> None:
+        """End the launcher, and with it every sandbox it started."""
+        with self._lock:
+            self._stop()
+
+    def _ask(
+        self, request: Mapping[str, object], fds: Sequence[int], *, restart: bool = True
+    ) -> tuple[dict[str, object], list[int]]:
+        with self._lock:
+            if not self._alive():
+                if not restart:
+                    raise SandboxError("The launcher of sandboxes has ended.")
+                self._stop()
+                self._start()
+            try:
+                return self._exchange(request, fds)
+            except (OSError, ValueError) as error:
+                self._stop()
+                raise SandboxError(
+                    f"The launcher of sandboxes did not answer ({error}); the next run starts a new one."
+                ) from error
+
+    def _alive(self) -> bool:
+        # after a fork the channel is shared with the parent, and answers would reach either
+        return self._process is not None and self._owner == os.getpid() and self._process.poll() is None
+
+    def _exchange(self, request: Mapping[str, object], fds: Sequence[int]) -> tuple[dict[str, object], list[int]]:
+        channel = self._channel
+        if channel is None:
+            raise OSError("it is not running")
+        body = memory_file(json.dumps(request).encode())
+        try:
+            socket.send_fds(channel, [b"?"], [body, *fds])
+        finally:
+            os.close(body)
+        data, opened = launcher_process.receive(channel, 65536, 8)
+        if not data:
+            raise OSError("it has ended")
+        return json.loads(data), opened
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        bwrap = os.open(self._bwrap, os.O_PATH | os.O_CLOEXEC)
+        arguments = [theirs.fileno(), bwrap, os.getpid(), *self._ids]
+        try:
+            self._process = subprocess.Popen(
+                # -I -S: nothing but the standard library, whatever is installed beside it
+                [sys.executable, "-I", "-S", launcher_process.__file__, *map(str, arguments)],
+                pass_fds=(theirs.fileno(), bwrap),
+                env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the worker, which decides what to do with its runs
+            )
+        finally:
+            theirs.close()
+            os.close(bwrap)
+        ours.settimeout(ANSWER_SECONDS)
+        self._channel = ours
+        self._owner = os.getpid()
+
+    def _stop(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None and self._owner == os.getpid():
+            try:
+                self._process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=5)
+        self._channel = self._process = None
+
+
+def memory_file(content: bytes) -> int:
+    """Return a new descriptor, at offset 0, of a file that exists in memory only."""
+    descriptor = os.memfd_create("punctual", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def own_namespace(name: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/self/ns/{name}")
+    except OSError:
+        return None

@@ -1,0 +1,70 @@
+"""Tells how much memory a run uses and whether it is too much, through its cgroup or by looking.
+
+Invariant: every run is metered. Without a cgroup its processes are read from the sandbox's own /proc
+every 100 ms, so a burst shorter than that can overshoot; that is the weaker guarantee of such hosts.
+"""
+
+import os
+from typing import Protocol
+
+from workers.sandbox.cgroups import RunCgroup
+from workers.sandbox.values import Limits, Usage
+
+
+class Meter(Protocol):
+    def exceeded(self) -> bool:
+        """Look now; True once the run is over its memory limit."""
+
+    def usage(self) -> Usage:
+        """What the run used; called when it is over."""
+
+
+class CgroupMeter:
+    def __init__(self, cgroup: RunCgroup, limits: Limits) -> None:
+        self._cgroup = cgroup
+        self._limits = limits
+
+    def exceeded(self) -> bool:
+        return self._cgroup.out_of_memory() or self._cgroup.process_memory() > self._limits.memory_bytes
+
+    def usage(self) -> Usage:
+        return self._cgroup.usage()
+
+
+class ProcessMeter:
+    """Sums the processes of the pid namespace behind `proc`, a descriptor of the sandbox's /proc."""
+
+    def __init__(self, proc: int, limits: Limits) -> None:
+        self._proc = proc
+        self._limits = limits
+        self._peak: int | None = None
+
+    def exceeded(self) -> bool:
+        pids = [name for name in os.listdir(self._proc) if name.isdigit()]
+        resident = sum(self._resident(pid) for pid in pids)
+        if resident > self._limits.memory_bytes:
+            # forked processes share pages, which resident sizes count once for each of them
+            resident = sum(self._proportional(pid) for pid in pids)
+        self._peak = max(self._peak or 0, resident)
+        return resident > self._limits.memory_bytes
+
+    def usage(self) -> Usage:
+        return Usage(cpu_seconds=None, peak_memory_bytes=self._peak)
+
+    def _resident(self, pid: str) -> int:
+        """Private and shared memory, without the file pages that belong to nobody in particular."""
+        fields = self._lines(f"{pid}/status", ("RssAnon", "RssShmem"))
+        return sum(fields)
+
+    def _proportional(self, pid: str) -> int:
+        fields = self._lines(f"{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
+        return sum(fields) if fields else self._resident(pid)
+
+    def _lines(self, path: str, names: tuple[str, ...]) -> list[int]:
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc), "rb") as file:
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return []  # it ended meanwhile, or this kernel does not let us look
+        pairs = (line.split() for line in text.splitlines())
+        return [int(parts[1]) * 1024 for parts in pairs if parts and parts[0].rstrip(":") in names]

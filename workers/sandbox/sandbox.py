@@ -1,0 +1,155 @@
+"""Builds one sandbox for one program and lets it go.
+
+Invariant: the program does not execute an instruction before its namespaces were seen to be private and
+every limit is in force; if any step fails, nothing of the sandbox remains.
+"""
+
+import os
+import platform
+import resource
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from workers.sandbox import bubblewrap
+from workers.sandbox.cgroups import CgroupParents, RunCgroup, make_cgroup, remove_cgroup
+from workers.sandbox.errors import SandboxError
+from workers.sandbox.host import Host
+from workers.sandbox.launcher import Launched, Launcher, memory_file
+from workers.sandbox.launcher_process import FIRST_DESCRIPTOR, INFO_DESCRIPTOR
+from workers.sandbox.metering import CgroupMeter, ProcessMeter
+from workers.sandbox.pidfd import kill_and_wait
+from workers.sandbox.pipes import Pipes, read_all
+from workers.sandbox.run import Run
+from workers.sandbox.validation import validate
+from workers.sandbox.values import WORK, Limits, Program
+
+REQUIRED_NAMESPACES = frozenset(bubblewrap.NAMESPACES) - {"cgroup"}  # a kernel may be built without that one
+PER_NAMESPACE_NPROC = (5, 14)  # before this Linux, RLIMIT_NPROC counted every process of the uid on the host
+
+
+class Sandbox:
+    """Starts runs on this host; one for a worker, used by all of its threads."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._system = bubblewrap.isolation_arguments() + bubblewrap.system_arguments()
+        self._libraries = bubblewrap.private_libraries(host.bwrap) if host.drop_uid is not None else ()
+        self._launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
+        self._finalizer = weakref.finalize(self, self._launcher.close)
+
+    def close(self) -> None:
+        """End the launcher process and whatever still runs; done by itself when the worker leaves."""
+        self._finalizer()
+
+    def start(self, program: Program, limits: Limits) -> Run:
+        """Build the sandbox and let the program go; raise SandboxError if it cannot be built."""
+        validate(program, limits)
+        try:
+            with ExitStack() as undo:
+                run = self._build(program, limits, undo)
+                run.release()
+                undo.pop_all()
+        except OSError as error:
+            raise SandboxError(f"The sandbox could not be built: {error}") from error
+        return run
+
+    def _build(self, program: Program, limits: Limits, undo: ExitStack) -> Run:
+        pipes = Pipes.open()
+        undo.callback(pipes.close)
+        launched = self._launch(program, limits, pipes)
+        undo.callback(self._launcher.reap, launched)
+        undo.callback(launched.close)
+        undo.callback(kill_and_wait, launched.pidfd)
+        shared = REQUIRED_NAMESPACES - set(launched.namespaces)
+        if shared:
+            raise SandboxError(f"The sandbox shares namespaces with the host: {', '.join(sorted(shared))}.")
+        cgroup = _join_cgroup(self._host.cgroups, limits, launched.child, undo)
+        return Run(
+            launched=launched,
+            launcher=self._launcher,
+            pipes=pipes,
+            limits=limits,
+            meter=CgroupMeter(cgroup, limits) if cgroup else ProcessMeter(launched.proc, limits),
+            cgroup_directories=cgroup.directories() if cgroup else (),
+            receipt=self._host.receipt(launched.namespaces, limits),
+        )
+
+    def _launch(self, program: Program, limits: Limits, pipes: Pipes) -> Launched:
+        with ExitStack() as lent:
+            lent.callback(pipes.close_far_ends)
+            descriptors = [pipes.stdout_far, pipes.stderr_far]
+
+            def lend(descriptor: int) -> int:
+                descriptors.append(descriptor)
+                return FIRST_DESCRIPTOR + len(descriptors) - 1
+
+            def lend_own(descriptor: int) -> int:
+                lent.callback(os.close, descriptor)
+                return lend(descriptor)
+
+            # a checkout in root's home is closed to the uid that bubblewrap runs as, and so are its libraries
+            libraries = [lend_own(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) for path in self._libraries]
+            arguments = [
+                *self._system,
+                *(part for library in libraries for part in bubblewrap.hidden_file_arguments(library)),
+                *bubblewrap.writable_arguments(limits),
+                *_file_arguments(program, lend_own),
+                *bubblewrap.closing_arguments(),
+                *bubblewrap.environment_arguments(program.environment),
+                *("--info-fd", str(INFO_DESCRIPTOR), "--block-fd", str(lend(pipes.hold_far))),
+                *("--json-status-fd", str(lend(pipes.status_far))),
+            ]
+            listed = lend_own(memory_file(b"".join(os.fsencode(part) + b"\0" for part in arguments)))
+            argv = ["bwrap", "--args", str(listed), "--", *program.argv]
+            try:
+                return self._launcher.launch(argv, _preload(libraries), _rlimits(limits), descriptors)
+            except SandboxError as error:
+                said = read_all(pipes.stderr).decode(errors="replace").strip().splitlines()
+                raise SandboxError(f"The sandbox could not be built: {said[0] if said else error}") from error
+
+
+def _preload(libraries: list[int]) -> dict[str, str]:
+    """Bubblewrap's whole environment; the program gets none of it."""
+    return {"LD_PRELOAD": ":".join(f"/proc/self/fd/{number}" for number in libraries)} if libraries else {}
+
+
+def _file_arguments(program: Program, lend_own: Callable[[int], int]) -> list[str]:
+    arguments = []
+    for destination, content in bubblewrap.SYNTHETIC_FILES.items():
+        arguments += bubblewrap.file_arguments(lend_own(memory_file(content)), destination, mode=0o444)
+    for file in program.files:
+        # opened anew: bubblewrap reads from the offset, which duplicates of a descriptor share
+        descriptor = lend_own(os.open(f"/proc/self/fd/{file.descriptor}", os.O_RDONLY | os.O_CLOEXEC))
+        mode = 0o755 if file.executable else 0o644
+        arguments += bubblewrap.file_arguments(descriptor, f"{WORK}/{file.path}", mode=mode)
+    return arguments
+
+
+def _join_cgroup(parents: CgroupParents, limits: Limits, pid: int, undo: ExitStack) -> RunCgroup | None:
+    try:
+        cgroup = make_cgroup(parents, limits)
+        if cgroup is not None:
+            undo.callback(remove_cgroup, cgroup.directories())
+            cgroup.add(pid)
+    except OSError as error:
+        raise SandboxError(
+            f"The cgroup of the run could not be made ({error}): restart the worker, so that it finds out "
+            "anew what this host allows."
+        ) from error
+    return cgroup
+
+
+def _rlimits(limits: Limits) -> list[tuple[int, int]]:
+    rlimits = [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        # only sparse files get this far: a full /work is an error a program can handle, SIGXFSZ is not
+        (resource.RLIMIT_FSIZE, limits.disk_bytes + 64 * 1024),
+        (resource.RLIMIT_MEMLOCK, 64 * 1024),
+        (resource.RLIMIT_MSGQUEUE, 819_200),
+    ]
+    major, minor = platform.release().split(".")[:2]
+    if (int(major), int("".join(c for c in minor if c.isdigit()))) >= PER_NAMESPACE_NPROC:
+        rlimits.append((resource.RLIMIT_NPROC, limits.processes + 1))  # and bubblewrap's pid 1
+    return rlimits
