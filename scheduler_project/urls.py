@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
+
 from jobs.api.health import healthz, readyz
 
 handler404 = "jobs.api.problems.page_not_found"

@@ -89,7 +89,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='schedule',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('next_fire_at__isnull', True), ('next_instant__isnull', True)), models.Q(('next_fire_at__gte', models.F('next_instant')), ('next_instant__isnull', False)), _connector='OR'), name='schedule_fires_at_or_after_its_instant'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('next_fire_at__isnull', True), ('next_instant__isnull', True)), models.Q(('next_fire_at__gte', models.F('next_instant')), ('next_fire_at__isnull', False), ('next_instant__isnull', False)), _connector='OR'), name='schedule_fires_at_or_after_its_instant'),
         ),
         migrations.AddIndex(
             model_name='execution',
@@ -102,6 +102,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='execution',
             index=models.Index(condition=models.Q(('state__in', ['queued', 'claimed', 'running'])), fields=['worker', 'job'], name='execution_active'),
+        ),
+        migrations.AddIndex(
+            model_name='execution',
+            index=models.Index(condition=models.Q(('state__in', ['backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running'])), fields=['job'], name='execution_unfinished_by_job'),
         ),
         migrations.AddIndex(
             model_name='execution',
@@ -161,6 +165,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('reason__isnull', True)), models.Q(('ended_at__isnull', False), ('reason__in', ['exit', 'timeout', 'out_of_memory', 'cancelled', 'lost', 'released', 'artifact_mismatch', 'artifact_unavailable', 'sandbox_error'])), _connector='OR'), name='attempt_reason_iff_ended'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('reason__isnull', True)), models.Q(('ended_at__isnull', False), ('reason__in', ['exit', 'timeout', 'out_of_memory', 'cancelled', 'lost', 'released', 'artifact_mismatch', 'artifact_unavailable', 'sandbox_error']), ('reason__isnull', False)), _connector='OR'), name='attempt_reason_iff_ended'),
         ),
     ]

@@ -110,6 +110,10 @@ class Execution(models.Model):
                 name="execution_active",
                 condition=Q(state__in=["queued", "claimed", "running"]),
             ),
+            # a job's status, and cancelling it: without its history.
+            models.Index(
+                fields=["job"], name="execution_unfinished_by_job", condition=Q(state__in=values(WAITING | ACTIVE))
+            ),
             # GET /executions?job_id=…
             models.Index(fields=["job", "-id"], name="execution_list_by_job"),
         ]
@@ -143,7 +147,9 @@ class Attempt(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["execution", "number"], name="attempt_number_once"),
             models.CheckConstraint(
-                condition=Q(reason__isnull=True, ended_at__isnull=True) | Q(reason__in=REASONS, ended_at__isnull=False),
+                # Each column is compared with null: a check that comes out as null passes.
+                condition=Q(reason__isnull=True, ended_at__isnull=True)
+                | Q(reason__isnull=False, reason__in=REASONS, ended_at__isnull=False),
                 name="attempt_reason_iff_ended",
             ),
         ]

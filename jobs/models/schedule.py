@@ -41,7 +41,7 @@ class Schedule(models.Model):
             models.CheckConstraint(condition=Q(jitter_seconds__gte=0), name="schedule_jitter_not_negative"),
             models.CheckConstraint(
                 condition=Q(next_instant__isnull=True, next_fire_at__isnull=True)
-                | Q(next_instant__isnull=False, next_fire_at__gte=models.F("next_instant")),
+                | Q(next_instant__isnull=False, next_fire_at__isnull=False, next_fire_at__gte=models.F("next_instant")),
                 name="schedule_fires_at_or_after_its_instant",
             ),
         ]

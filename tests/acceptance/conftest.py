@@ -1,0 +1,26 @@
+"""One real stack for all acceptance tests, started and stopped by the commands that users type."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.stack import Stack, wait_for
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    directory = Path(tempfile.mkdtemp(prefix="punctual-acceptance-"))
+    running = Stack(directory / "var")
+    try:
+        running.command("up", "--detach")
+        yield running
+        running.api.close()
+    finally:
+        running.command("down", check=False)
+        wait_for(lambda: not running.processes(), "no process of the stack is left", seconds=30)
+        shutil.rmtree(directory)

@@ -1,0 +1,111 @@
+"""Jobs, from the API to the sandbox and back, on real processes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import psutil
+
+from tests.acceptance.stack import Stack, wait_for
+
+
+def test_a_program_that_fails_shows_its_exit_code_and_both_streams(stack: Stack) -> None:
+    job = stack.submit(name="fails", runtime="bash", script="echo out; echo err >&2; exit 7")
+    execution = stack.wait_for_end(job)
+    assert (execution["status"], execution["exit_code"], execution["reason"]) == ("failed", 7, "exit")
+    chunks = stack.api.get(f"/executions/{execution['id']}/logs", params={"format": "json"}).json()["results"]
+    assert {(c["stream"], c["text"]) for c in chunks} == {("stdout", "out\n"), ("stderr", "err\n")}
+
+
+def test_a_python_program_gets_its_arguments_and_its_environment(stack: Stack) -> None:
+    job = stack.submit(
+        name="python",
+        runtime="python",
+        script="import os, sys\nprint(sys.argv[1:], os.environ['REGION'], os.environ['PUNCTUAL_ATTEMPT'])",
+        args=["--day", "1 2"],
+        env={"REGION": "eu"},
+    )
+    execution = stack.wait_for_end(job)
+    assert execution["status"] == "succeeded"
+    assert stack.log(execution) == "['--day', '1 2'] eu 1\n"
+
+
+def test_a_program_that_takes_too_long_is_stopped(stack: Stack) -> None:
+    job = stack.submit(name="slow", runtime="bash", script="sleep 600", timeout_seconds=1)
+    execution = stack.wait_for_end(job)
+    assert (execution["status"], execution["reason"]) == ("timed_out", "timeout")
+
+
+def test_a_program_that_takes_too_much_memory_is_stopped(stack: Stack) -> None:
+    job = stack.submit(
+        name="hungry",
+        runtime="python",
+        script="hoard = []\nwhile True: hoard.append(bytearray(10_000_000))",
+        requirements={"memory_mb": 64},
+    )
+    execution = stack.wait_for_end(job)
+    assert (execution["status"], execution["reason"]) == ("failed", "out_of_memory")
+
+
+def test_a_failing_program_is_tried_again(stack: Stack) -> None:
+    job = stack.submit(
+        name="retries",
+        runtime="bash",
+        script='[ "$PUNCTUAL_ATTEMPT" = 3 ]',
+        retry={"max_attempts": 3, "backoff_seconds": 0.1, "backoff_factor": 1},
+    )
+    execution = stack.wait_for_end(job)
+    assert (execution["status"], execution["attempt"], execution["tries_used"]) == ("succeeded", 3, 3)
+
+
+def test_every_kind_of_schedule_fires(stack: Stack) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    script = {"runtime": "bash", "script": "true"}
+    at = stack.submit(name="at", **script, schedules=[{"at": soon.isoformat()}])
+    every = stack.submit(name="every", **script, schedules=[{"every_seconds": 1}])
+    cron = stack.submit(name="cron", **script, schedules=[{"cron": "* * * * *", "timezone": "Europe/Paris"}])
+
+    (execution,) = wait_for(lambda: stack.executions(at), "the instant came", seconds=20)
+    assert datetime.fromisoformat(execution["scheduled_for"]) == soon
+    fired = wait_for(lambda: len(found := stack.executions(every)) >= 3 and found, "three intervals passed", seconds=30)
+    instants = [datetime.fromisoformat(e["scheduled_for"]) for e in fired]
+    assert {later - earlier for earlier, later in pairwise(instants)} == {timedelta(seconds=1)}
+    (execution,) = wait_for(lambda: stack.executions(cron), "the minute came", seconds=75)
+    assert datetime.fromisoformat(execution["scheduled_for"]).second == 0
+
+    for job in (every, cron):
+        assert stack.api.put(f"/jobs/{job['id']}/cancel").status_code == 200
+    count = len(stack.executions(every))
+    assert stack.api.get(f"/jobs/{every['id']}").json()["status"] == "cancelled"
+    wait_for(lambda: not [e for e in stack.executions(every) if e["status"] in {"ready", "queued", "running"}], "ended")
+    assert len(stack.executions(every)) == count
+
+
+def test_cancel_stops_a_running_program(stack: Stack) -> None:
+    job = stack.submit(name="endless", runtime="bash", script="echo $$; sleep 600")
+    (execution,) = wait_for(lambda: [e for e in stack.executions(job) if e["status"] == "running"], "it runs")
+    assert stack.api.put(f"/executions/{execution['id']}/cancel").status_code in {200, 202}
+    assert stack.wait_for_end(job)["status"] == "cancelled"
+
+
+def test_a_killed_worker_loses_nothing(stack: Stack) -> None:
+    """kill -9 of the worker while a long job runs: it is reassigned and succeeds on its second attempt, by itself."""
+    job = stack.submit(
+        name="survivor",
+        runtime="bash",
+        script="for i in $(seq 30); do echo $PUNCTUAL_ATTEMPT/$i; sleep 1; done",
+    )
+    (execution,) = wait_for(lambda: [e for e in stack.executions(job) if e["status"] == "running"], "it runs")
+    wait_for(lambda: "1/2" in stack.log(execution), "its log is live")
+    worker = stack.process("worker")
+    family = worker.children(recursive=True)
+    worker.kill()
+
+    ended = stack.wait_for_end(job, seconds=120)
+    assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
+    assert stack.log(ended).splitlines()[-1] == "2/30"
+    assert "1/2" in stack.log(ended, attempt=1)
+    attempts = stack.api.get(f"/executions/{ended['id']}/attempts").json()["results"]
+    assert [a["reason"] for a in attempts] == ["lost", "exit"]
+    assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "the first run is gone"

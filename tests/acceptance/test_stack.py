@@ -1,0 +1,62 @@
+"""What a stranger sees after one command."""
+
+from __future__ import annotations
+
+import stat
+
+import httpx
+
+from tests.acceptance.stack import Stack, wait_for
+
+
+def test_up_leaves_credentials_for_its_owner_only(stack: Stack) -> None:
+    assert set(stack.credentials) == {
+        "url",
+        "api_token",
+        "admin_user",
+        "admin_password",
+        "flower_url",
+        "flower_user",
+        "flower_password",
+    }
+    assert stat.S_IMODE((stack.var / "credentials.json").stat().st_mode) == 0o600
+
+
+def test_up_ran_a_job_through_the_api(stack: Stack) -> None:
+    hello = stack.api.get("/jobs", params={"search": "hello"}).json()["results"][-1]
+    execution = stack.wait_for_end(hello)
+    assert (execution["status"], execution["exit_code"]) == ("succeeded", 0)
+    assert "Hello from Punctual" in stack.log(execution)
+
+
+def test_up_again_says_that_it_runs(stack: Stack) -> None:
+    assert "already running" in stack.command("up", "--detach").stdout
+
+
+def test_nobody_gets_in_without_credentials(stack: Stack) -> None:
+    assert httpx.get(f"{stack.api.base_url}jobs").status_code == 401
+    assert httpx.get(stack.credentials["flower_url"]).status_code == 401
+    assert httpx.get(f"{stack.url}/admin/", follow_redirects=True).url.path == "/admin/login/"
+
+
+def test_flower_shows_the_worker(stack: Stack) -> None:
+    auth = (stack.credentials["flower_user"], stack.credentials["flower_password"])
+    address = stack.credentials["flower_url"].rstrip("/")
+    wait_for(lambda: "celery@" in httpx.get(f"{address}/workers", auth=auth).text, "Flower knows the worker")
+
+
+def test_the_supervisor_restarts_what_dies(stack: Stack) -> None:
+    beat = stack.process("beat")
+    beat.kill()
+    wait_for(lambda: "RUNNING" in stack.command("stack", "status", check=False).stdout.upper(), "status answers")
+    wait_for(lambda: _is_running_anew(stack, "beat", beat.pid), "beat runs again")
+    execution = stack.wait_for_end(stack.submit(name="after-beat", runtime="bash", script="echo still here"))
+    assert execution["status"] == "succeeded"
+
+
+def _is_running_anew(stack: Stack, name: str, former: int) -> bool:
+    for line in stack.command("stack", "status", check=False).stdout.splitlines():
+        words = line.split()
+        if words[:2] == [name, "running"]:
+            return int(words[2]) != former
+    return False

@@ -1,0 +1,221 @@
+"""No sequence of moves, from any number of connections, leaves the table of legal moves.
+
+A trigger, installed by the test, writes down every change of state that Postgres really committed; the moves are chosen
+by Hypothesis and made on several connections at once, with right, stale and forged holds alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.errors import StaleAttempt
+from jobs.models import Attempt, Execution, Job
+from jobs.outcome import judge
+from jobs.retry_policy import RetryPolicy
+from jobs.services import transitions
+from jobs.services.leases import Registration
+from jobs.services.transitions import Assignment, Ending, Hold
+from jobs.states import ACTIVE, INITIAL, LEGAL, TERMINAL, Move, Reason, State, target
+from tests.concurrency.connections import at_once
+from tests.factories import make_execution, make_job, make_worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RECORDER = """
+CREATE TABLE IF NOT EXISTS seen_moves (
+    at bigserial, execution_id uuid, was text, became text, attempt_was int, attempt int);
+CREATE OR REPLACE FUNCTION record_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO seen_moves (execution_id, was, became, attempt_was, attempt)
+    VALUES (NEW.id, CASE TG_OP WHEN 'UPDATE' THEN OLD.state END, NEW.state,
+            CASE TG_OP WHEN 'UPDATE' THEN OLD.attempt END, NEW.attempt);
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER record_move AFTER INSERT OR UPDATE ON jobs_execution
+    FOR EACH ROW EXECUTE FUNCTION record_move();
+"""
+FORGET = "DROP TABLE IF EXISTS seen_moves CASCADE; DROP FUNCTION IF EXISTS record_move CASCADE"
+
+
+@pytest.fixture
+def recorder() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(RECORDER)
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute(FORGET)
+
+
+class World:
+    """A few executions and workers, and every move that anybody could try on them."""
+
+    def __init__(self) -> None:
+        self.job: Job = make_job(max_concurrency=None, retry={"max_attempts": 2, "backoff_seconds": 0})
+        self.workers: list[Registration] = [make_worker(), make_worker()]
+        self.executions: list[UUID] = [
+            make_execution(job=self.job, state=state).id for state in (State.READY, State.READY, State.BLOCKED)
+        ]
+
+    def hold(self, execution: int, staleness: int) -> Hold:
+        """The hold as it is now, or one that is off by its attempt, worker or incarnation."""
+        row = Execution.objects.values_list("attempt", "worker_id", "incarnation").get(id=self.executions[execution])
+        attempt, worker_id, incarnation = row[0], row[1] or uuid4(), row[2] or 0
+        return Hold(
+            self.executions[execution],
+            attempt - (staleness == 1),
+            uuid4() if staleness == 2 else worker_id,
+            incarnation + (staleness == 3),
+        )
+
+    def move(self, name: str, execution: int, worker: int, staleness: int) -> Callable[[], object]:
+        target = self.executions[execution]
+        registration = self.workers[worker]
+
+        def attempt_move() -> object:  # noqa: PLR0911 - one for each move
+            match name:
+                case "place":
+                    return transitions.place([Assignment(target, registration.worker_id, registration.incarnation)])
+                case "claim":
+                    return transitions.claim(self.hold(execution, staleness))
+                case "start":
+                    transitions.start(self.hold(execution, staleness), {})
+                    return None
+                case "lose":
+                    return transitions.lose_held({registration.worker_id: None})
+                case "wake":
+                    return transitions.wake_backed_off()
+                case "return":
+                    return transitions.return_unclaimed()
+                case "unblock":
+                    return transitions.unblock([target])
+                case "skip":
+                    return transitions.skip([target])
+                case "cancel":
+                    return transitions.cancel([target], by="test")
+                case _:
+                    return transitions.end(self.hold(execution, staleness), ENDINGS[name])
+
+        def guarded() -> object:
+            try:
+                with transaction.atomic():
+                    return attempt_move()
+            except StaleAttempt:
+                return None
+
+        return guarded
+
+
+ENDINGS = {
+    "succeed": Ending(Move.SUCCEED, Reason.EXIT, exit_code=0),
+    "fail": Ending(Move.FAIL, Reason.EXIT, exit_code=1),
+    "time_out": Ending(Move.TIME_OUT, Reason.TIMEOUT),
+    "retry": Ending(Move.RETRY, Reason.EXIT, exit_code=1),
+    "release": Ending(Move.RELEASE, Reason.RELEASED, burns_try=False),
+    "confirm_cancel": Ending(Move.CANCEL, Reason.CANCELLED),
+}
+NAMES = ["place", "claim", "start", "lose", "wake", "return", "unblock", "skip", "cancel", *ENDINGS]
+MOVES = st.tuples(
+    st.sampled_from(NAMES),
+    st.integers(0, 2),
+    st.integers(0, 1),
+    st.sampled_from([0, 0, 0, 0, 1, 2, 3]),
+)
+ROUNDS = st.lists(st.lists(MOVES, min_size=1, max_size=4), min_size=1, max_size=25)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(rounds=ROUNDS)
+def test_no_sequence_of_moves_leaves_the_table(recorder: None, rounds: list[list[tuple[str, int, int, int]]]) -> None:
+    world = World()
+    for together in rounds:
+        at_once([world.move(*chosen) for chosen in together])
+    assert_history_is_legal()
+    assert_rows_are_consistent()
+
+
+def assert_history_is_legal() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT execution_id, was, became, attempt_was, attempt FROM seen_moves ORDER BY at")
+        rows = cursor.fetchall()
+    ended: set[UUID] = set()
+    for execution_id, was, became, attempt_was, attempt in rows:
+        if was is None:
+            assert State(became) in INITIAL
+            continue
+        if was != became:
+            assert execution_id not in ended, "an ended execution moved again"
+            assert (State(was), State(became)) in LEGAL
+            assert attempt == attempt_was + (became == State.QUEUED), "the attempt grows with a placement and only then"
+        if State(became) in TERMINAL:
+            ended.add(execution_id)
+
+
+def assert_rows_are_consistent() -> None:
+    for execution in Execution.objects.all():
+        attempts = list(Attempt.objects.filter(execution=execution).order_by("number"))
+        open_attempts = [a.number for a in attempts if a.ended_at is None]
+        running = execution.state in (State.CLAIMED, State.RUNNING)
+        assert open_attempts == ([execution.attempt] if running else []), "an attempt is open exactly while it is held"
+        assert (execution.worker_id is not None) >= (State(execution.state) in ACTIVE)
+
+
+@pytest.mark.parametrize("contenders", [2, 8])
+def test_an_attempt_is_claimed_once(contenders: int) -> None:
+    worker = make_worker()
+    execution = make_execution()
+    transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
+    hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
+
+    def claim() -> bool:
+        try:
+            transitions.claim(hold)
+        except StaleAttempt:
+            return False
+        return True
+
+    assert sum(at_once([claim] * contenders)) == 1
+    assert Attempt.objects.filter(execution=execution).count() == 1
+
+
+def _finish(hold: Hold) -> str:
+    try:
+        return transitions.end(hold, ENDINGS["succeed"]).state
+    except StaleAttempt:
+        return "refused"
+
+
+def _lose(worker: Registration) -> str:
+    return "".join(moved.state for moved in transitions.lose_held({worker.worker_id: None}))
+
+
+def test_a_finish_and_a_loss_have_one_winner() -> None:
+    for _ in range(10):
+        worker = make_worker()
+        execution = make_execution()
+        transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
+        hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
+        transitions.claim(hold)
+        transitions.start(hold, {})
+
+        finished, lost = at_once([partial(_finish, hold), partial(_lose, worker)])
+        assert (finished, lost) in {("succeeded", ""), ("refused", "ready")}
+
+
+def test_verdicts_are_moves_that_their_state_allows() -> None:
+    for reason in (Reason.EXIT, Reason.TIMEOUT, Reason.OUT_OF_MEMORY, Reason.SANDBOX_ERROR, Reason.RELEASED):
+        for cancelled in (False, True):
+            verdict = judge(
+                reason=reason, exit_code=1, cancelled=cancelled, started=True, tries_used=0, policy=RetryPolicy()
+            )
+            assert (State.RUNNING, State(target(verdict.move))) in LEGAL

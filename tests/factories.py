@@ -1,0 +1,100 @@
+"""Rows for tests, with only what a test does not care about filled in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from jobs.models import Artifact, Execution, Job, JobVersion, Queue, Schedule, Trigger
+from jobs.services import transitions
+from jobs.services.leases import Offer, Registration, register_worker
+from jobs.services.transitions import Assignment, Hold, NewExecution, create_executions
+from jobs.states import State
+
+numbers = count(1)
+
+
+def make_user(**fields: Any) -> User:
+    return User.objects.create_user(username=f"user-{next(numbers)}", **fields)
+
+
+def make_job(*, owner: User | None = None, name: str = "job", state: str = "active", **version: Any) -> Job:
+    owner = owner or make_user()
+    job = Job.objects.create(owner=owner, name=name, state=state)
+    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256="0" * 64, defaults={"size": 1})
+    fields: dict[str, Any] = {
+        "number": 1,
+        "artifact": artifact,
+        "runtime": "bash",
+        "queue": Queue.objects.get_or_create(name="default")[0],
+        "priority": 5,
+        "cpu": 0.25,
+        "memory_mb": 64,
+        "disk_mb": 16,
+        "timeout_seconds": 60,
+    } | version
+    job.current_version = JobVersion.objects.create(job=job, **fields)
+    job.save()
+    return job
+
+
+def make_schedule(*, job: Job | None = None, **fields: Any) -> Schedule:
+    now = datetime.now(UTC)
+    values: dict[str, Any] = {
+        "kind": "every",
+        "expression": "60",
+        "starts_at": now - timedelta(hours=1),
+        "next_instant": now - timedelta(seconds=1),
+    } | fields
+    values.setdefault("next_fire_at", values["next_instant"])
+    return Schedule.objects.create(job=job or make_job(), **values)
+
+
+def make_execution(*, job: Job | None = None, state: State = State.READY) -> Execution:
+    job = job or make_job()
+    (execution_id,) = create_executions([NewExecution(job.id, Trigger.MANUAL, state=state)])
+    return Execution.objects.get(id=execution_id)
+
+
+def make_worker(*, name: str | None = None, **offer: Any) -> Registration:
+    fields: dict[str, Any] = {
+        "name": name or f"worker-{next(numbers)}",
+        "pool": "default",
+        "host": "test",
+        "slots": 100,
+        "cpu": 100.0,
+        "memory_mb": 100_000,
+        "disk_mb": 100_000,
+        "capabilities": ["bash", "python", "binary"],
+        "details": {},
+    } | offer
+    return register_worker(Offer(**fields))
+
+
+def hold_of(execution: Execution) -> Hold:
+    """The hold of the worker that the execution is placed on now."""
+    execution.refresh_from_db()
+    assert execution.worker_id is not None
+    assert execution.incarnation is not None
+    return Hold(execution.id, execution.attempt, execution.worker_id, execution.incarnation)
+
+
+def place_on(worker: Registration, execution: Execution) -> Hold:
+    """Queued on that worker, which has not taken it yet."""
+    assert transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)]) == 1
+    return hold_of(execution)
+
+
+def claim_on(worker: Registration, execution: Execution) -> Hold:
+    hold = place_on(worker, execution)
+    transitions.claim(hold)
+    return hold
+
+
+def run_on(worker: Registration, execution: Execution) -> Hold:
+    hold = claim_on(worker, execution)
+    transitions.start(hold, {"namespaces": ["pid"]})
+    return hold

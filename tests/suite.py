@@ -1,0 +1,96 @@
+"""Everything that is checked before a change lands, in one command, with a summary at the end.
+
+`./punctual test` runs it all; `./punctual test unit lint` only the named stages; what follows `--` goes to pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree  # the file it reads was written by our own pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTEST = ("unit", "architecture", "integration", "concurrency", "acceptance")
+STAGES: dict[str, tuple[str, ...]] = {
+    "lint": (f"{BIN}/ruff", "check", "."),
+    "format": (f"{BIN}/ruff", "format", "--check", "."),
+    "types": (f"{BIN}/mypy",),
+    "imports": (f"{BIN}/lint-imports",),
+    **{kind: (sys.executable, "-m", "pytest", f"tests/{kind}") for kind in PYTEST},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    stage: str
+    passed: int
+    failed: int
+    seconds: float
+
+
+def main(arguments: list[str]) -> int:
+    names, extra = _split(arguments)
+    unknown = [name for name in names if name not in STAGES]
+    if unknown:
+        print(f"Unknown stage: {', '.join(unknown)}. There are: {', '.join(STAGES)}.", file=sys.stderr)
+        return 2
+    results = [_run(stage, extra) for stage in names or STAGES]
+    _print_summary(results)
+    return 1 if any(result.failed for result in results) or not sum(result.passed for result in results) else 0
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _run(stage: str, extra: list[str]) -> Result:
+    print(f"\n== {stage} " + "=" * max(0, 76 - len(stage)), flush=True)
+    command, started = STAGES[stage], time.monotonic()
+    with TemporaryDirectory(prefix="punctual-suite-") as scratch:
+        report = Path(scratch) / "report.xml"
+        tested = "pytest" in command
+        if tested:
+            command = (*command, f"--junitxml={report}", *extra)
+        environment = {name: value for name, value in os.environ.items() if not _belongs_to_a_stack(name)}
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        passed, failed = _count(report) if tested else (int(code == 0), int(code != 0))
+    if code != 0 and not failed:
+        failed = 1
+    return Result(stage, passed, failed, time.monotonic() - started)
+
+
+def _belongs_to_a_stack(name: str) -> bool:
+    """A running stack's settings must not leak into the checks: they bring their own."""
+    return bool(re.match(r"PUNCTUAL_|DATABASE_URL|REDIS_URL|S3_|SECRET_KEY|FLOWER_|DJANGO_", name))
+
+
+def _count(report: Path) -> tuple[int, int]:
+    if not report.exists():
+        return 0, 1
+    total = failed = 0
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):  # noqa: S314 - see the import
+        total += int(suite.get("tests", 0))
+        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0)) + int(suite.get("skipped", 0))
+    return total - failed, failed
+
+
+def _print_summary(results: list[Result]) -> None:
+    print("\n== summary " + "=" * 69)
+    for result in results:
+        mark = "FAILED" if result.failed else "ok"
+        print(f"{result.stage:14}{result.passed:6} passed {result.failed:4} failed {result.seconds:8.1f} s   {mark}")
+    print(f"\n{sum(r.passed for r in results)} passed, {sum(r.failed for r in results)} failed", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""Retry delays grow, stop at the cap and end with the tries."""
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.errors import InvalidInput
+from jobs.retry_policy import RetryPolicy, backoff, decide, parse_retry_policy
+
+fast = settings(deadline=None, database=None, max_examples=200)
+
+policies = st.builds(
+    RetryPolicy,
+    max_attempts=st.integers(1, 100),
+    backoff_seconds=st.floats(0, 86_400),
+    backoff_factor=st.floats(1, 10),
+    max_backoff_seconds=st.floats(0, 86_400),
+)
+
+
+class TestBackoff:
+    def test_grows_from_the_first_delay_to_the_cap(self) -> None:
+        policy = RetryPolicy(max_attempts=9, backoff_seconds=5, backoff_factor=2, max_backoff_seconds=60)
+        assert [backoff(policy, tries).total_seconds() for tries in range(1, 7)] == [5, 10, 20, 40, 60, 60]
+
+    def test_a_factor_of_one_is_constant(self) -> None:
+        policy = RetryPolicy(max_attempts=9, backoff_seconds=7.5, backoff_factor=1)
+        assert {backoff(policy, tries) for tries in (1, 2, 50, 10**30)} == {timedelta(seconds=7.5)}
+
+    @fast
+    @given(policies, st.integers(1, 10**6))
+    def test_never_shrinks_and_never_exceeds_the_cap(self, policy: RetryPolicy, tries_used: int) -> None:
+        delay = backoff(policy, tries_used)
+        assert timedelta(0) <= delay <= backoff(policy, tries_used + 1)
+        assert delay <= timedelta(seconds=policy.max_backoff_seconds)
+
+    @pytest.mark.parametrize("factor", [1.0000001, 2, 10, 1e308, math.inf])
+    @pytest.mark.parametrize("tries_used", [10**9, 10**400])
+    def test_huge_numbers_reach_the_cap(self, factor: float, tries_used: int) -> None:
+        policy = RetryPolicy(max_attempts=100, backoff_seconds=1, backoff_factor=factor, max_backoff_seconds=3600)
+        assert backoff(policy, tries_used) == timedelta(hours=1)
+
+    @pytest.mark.parametrize("tries_used", [0, 1, 3, 10**400])
+    def test_no_backoff_stays_none(self, tries_used: int) -> None:
+        policy = RetryPolicy(max_attempts=100, backoff_seconds=0, backoff_factor=math.inf)
+        assert backoff(policy, tries_used) == timedelta(0)
+
+
+class TestDecide:
+    def test_by_default_nothing_is_tried_again(self) -> None:
+        assert decide(RetryPolicy(), tries_used=1) is None
+
+    @fast
+    @given(policies)
+    def test_an_execution_is_tried_exactly_max_attempts_times(self, policy: RetryPolicy) -> None:
+        tries = 1
+        while (delay := decide(policy, tries_used=tries)) is not None:
+            assert delay == backoff(policy, tries)
+            tries += 1
+        assert tries == policy.max_attempts
+        assert decide(policy, tries_used=tries + 1) is None
+
+    def test_a_released_run_that_used_no_try_waits_the_first_delay(self) -> None:
+        policy = RetryPolicy(max_attempts=2, backoff_seconds=5)
+        assert decide(policy, tries_used=0) == timedelta(seconds=5)
+
+
+class TestParsing:
+    def test_defaults(self) -> None:
+        assert parse_retry_policy({}) == RetryPolicy(1, 5, 2, 3600)
+
+    def test_all_keys(self) -> None:
+        values = {"max_attempts": 3, "backoff_seconds": 0.5, "backoff_factor": 1, "max_backoff_seconds": 10}
+        assert parse_retry_policy(values) == RetryPolicy(3, 0.5, 1, 10)
+
+    @pytest.mark.parametrize(("key", "low", "high"), [
+        ("max_attempts", 1, 100), ("backoff_seconds", 0, 86_400), ("backoff_factor", 1, 10),
+        ("max_backoff_seconds", 5, 86_400),
+    ])  # fmt: skip
+    def test_limits_are_inclusive(self, key: str, low: int, high: int) -> None:
+        assert getattr(parse_retry_policy({key: low}), key) == low
+        assert getattr(parse_retry_policy({key: high}), key) == high
+        for outside in (low - 1, high + 1, -high, 10**400):
+            self.refused(f"retry.{key}", {key: outside})
+
+    @pytest.mark.parametrize("key", ["max_attempts", "backoff_seconds", "backoff_factor", "max_backoff_seconds"])
+    @pytest.mark.parametrize("value", [None, "3", True, math.nan, math.inf, -math.inf, [3], {}])
+    def test_refuses_what_is_no_number(self, key: str, value: object) -> None:
+        self.refused(f"retry.{key}", {key: value})
+
+    def test_tries_are_whole(self) -> None:
+        self.refused("retry.max_attempts", {"max_attempts": 2.0})
+
+    def test_unknown_keys_are_named(self) -> None:
+        self.refused("retry.max_retries", {"max_retries": 3})
+        self.refused("retry." + "x" * 64, {"x" * 10_000: 3})
+
+    def test_the_cap_is_never_below_the_first_delay(self) -> None:
+        assert parse_retry_policy({"backoff_seconds": 7200}).max_backoff_seconds == 7200
+        self.refused("retry.max_backoff_seconds", {"backoff_seconds": 20, "max_backoff_seconds": 10})
+
+    @fast
+    @given(st.dictionaries(
+        st.sampled_from(["max_attempts", "backoff_seconds", "backoff_factor", "max_backoff_seconds", "x"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    ))  # fmt: skip
+    def test_any_input_is_refused_or_usable(self, values: dict[str, object]) -> None:
+        try:
+            policy = parse_retry_policy(values)
+        except InvalidInput:
+            return
+        assert timedelta(0) <= backoff(policy, policy.max_attempts) <= timedelta(days=1)
+
+    def refused(self, field: str, values: dict[str, object]) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            parse_retry_policy(values)
+        assert caught.value.field == field
+        assert caught.value.message.endswith(".")
