@@ -26,8 +26,7 @@ class AttemptInline(ReadOnlyInline[Attempt]):
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     list_display = [
-        "id", "state_badge", "job", "trigger", "attempt", "worker", "scheduled_for", "started_at", "ended_at",
-        "exit_code", "reason",
+        "job", "state_badge", "attempt", "exit_code", "reason", "scheduled_for", "started_at", "took", "worker",
     ]  # fmt: skip
     list_filter = ["state", "trigger", "queue"]
     list_select_related = ["job", "worker"]
@@ -38,3 +37,9 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     @admin.display(description="state", ordering="state")
     def state_badge(self, execution: Execution) -> SafeString:
         return badge(execution.state)
+
+    @admin.display(description="took")
+    def took(self, execution: Execution) -> str:
+        if execution.started_at is None or execution.ended_at is None:
+            return ""
+        return f"{(execution.ended_at - execution.started_at).total_seconds():.2f}\u00a0s"

@@ -91,6 +91,7 @@ LANGUAGE_CODE = "en-us"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = ["scheduler_project.formats"]
 
 STATIC_URL = "static/"
 # Whitenoise serves the apps' static files as they are: no collectstatic step stands between a clone and a page.

@@ -1,0 +1,1 @@
+"""How the admin writes dates: the same everywhere, with seconds."""
