@@ -1,0 +1,158 @@
+"""What must hold before anything is started; each violation is one sentence.
+
+It looks before the first process runs, because a cause is clearer than its consequence in some log.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from scheduler_project.embedded.layout import FLOWER_PORT_VARIABLE, WEB_PORT_VARIABLE, Layout
+from scheduler_project.embedded.ports import LOOPBACK
+from scheduler_project.embedded.postgres import identity_for_postgres
+from scheduler_project.embedded.private_files import make_private_directory
+from scheduler_project.embedded.problems import StackProblem, describe_os_error
+from workers.sandbox.bubblewrap import find_bwrap
+from workers.sandbox.errors import SandboxUnavailable
+
+NEEDED_BYTES = 512 * 1024 * 1024
+PROBE_SECONDS = 10
+
+# What a kernel switch says when it forbids user namespaces, and what to do then.
+_SWITCHES = {
+    "/proc/sys/user/max_user_namespaces": ("0", "sysctl -w user.max_user_namespaces=15000"),
+    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+}
+
+
+def prepare_directories(layout: Layout) -> None:
+    if platform.system() != "Linux":
+        raise StackProblem(
+            f"The local stack runs jobs in Linux sandboxes, and this is {platform.system()}: "
+            "start it in a Linux virtual machine."
+        )
+    try:
+        make_private_directory(layout.var)
+        _require_own(layout.var)
+        for directory in (layout.run, layout.logs, layout.data("worker")):
+            make_private_directory(directory)
+            _require_own(directory)
+        _require_writable(layout.run)
+        free = shutil.disk_usage(layout.var).free
+    except OSError as error:
+        raise describe_os_error(error, layout.var) from None
+    if free < NEEDED_BYTES:
+        raise StackProblem(
+            f"The disk of {layout.var} has {free >> 20} MiB left, and the stack needs {NEEDED_BYTES >> 20}: "
+            "free some space, or point PUNCTUAL_VAR to a directory on another disk."
+        )
+
+
+def require_ports(layout: Layout) -> None:
+    for product, port, variable in (
+        ("The web server", layout.web_port, WEB_PORT_VARIABLE),
+        ("Flower", layout.flower_port, FLOWER_PORT_VARIABLE),
+    ):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except PermissionError:
+                raise StackProblem(
+                    f"{product} may not listen on port {port}, which is reserved for root: "
+                    f"set {variable} to a port above 1023."
+                ) from None
+            except OSError:
+                raise StackProblem(
+                    f"{product} needs port {port}, which another program uses: "
+                    f"stop that program, or set {variable} to another port."
+                ) from None
+    if layout.web_port == layout.flower_port:
+        raise StackProblem(
+            f"{WEB_PORT_VARIABLE} and {FLOWER_PORT_VARIABLE} are both {layout.web_port}: change one of them."
+        )
+
+
+def require_user_namespaces() -> None:
+    """Jobs run in user namespaces, and so does PostgreSQL when root starts it."""
+    try:
+        bwrap = find_bwrap()
+    except SandboxUnavailable as error:
+        raise StackProblem(str(error)) from None
+    # As the sandbox does: never as root.
+    identity = identity_for_postgres() if os.geteuid() == 0 else None
+    user, group = identity or (None, None)
+    probe = [
+        str(bwrap),
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--ro-bind",
+        "/",
+        "/",
+        "/bin/true",
+    ]
+    try:
+        done = subprocess.run(
+            probe,
+            user=user,
+            group=group,
+            extra_groups=[] if identity else None,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+        failure = done.stderr.strip() if done.returncode != 0 else None
+    except (OSError, subprocess.SubprocessError) as error:
+        failure = str(error)
+    if failure is not None:
+        raise StackProblem(
+            f"Jobs run in sandboxes made of user namespaces, and this machine refuses them ({failure}): {_remedy()}"
+        )
+
+
+def _remedy() -> str:
+    for switch, (forbidding, command) in _SWITCHES.items():
+        try:
+            if Path(switch).read_text().strip() == forbidding:
+                return f"as root, run `{command}`, then start again."
+        except OSError:
+            continue
+    return (
+        "in a container, run it with `--security-opt seccomp=unconfined "
+        "--security-opt systempaths=unconfined`; elsewhere, allow them in the kernel's configuration."
+    )
+
+
+def _require_own(path: Path) -> None:
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise StackProblem(
+            f"{path} belongs to {_name(owner)}, and you are {_name(os.geteuid())}: "
+            f"run this as {_name(owner)}, or point PUNCTUAL_VAR to a directory of your own."
+        )
+
+
+def _require_writable(directory: Path) -> None:
+    probe = directory / ".writable"
+    probe.write_bytes(b"0" * 4096)
+    probe.unlink()
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

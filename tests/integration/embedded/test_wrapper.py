@@ -1,0 +1,173 @@
+"""`./punctual` itself, in a checkout of its own: it installs once, completely, and hands over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scheduler_project.embedded.layout import CHECKOUT
+
+PACKAGES = ("cli", "scheduler_project/embedded", "tests/suite")
+SHOW = "import json, os, sys\nprint(json.dumps([__package__, sys.argv[1:], os.getcwd()]))\n"
+INSTALLING = "Installing Punctual's requirements, once (about a minute) ...\n"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the real wrapper, packages that say how they were called, and nothing to download."""
+    root = tmp_path_factory.mktemp("wrapper") / "a check'out $HOME"
+    for package in PACKAGES:
+        (root / package).mkdir(parents=True)
+        (root / package / "__main__.py").write_text(SHOW)
+        for directory in (root / package, *(root / package).parents):
+            if directory == root:
+                break
+            (directory / "__init__.py").touch()
+    (root / "requirements").mkdir()
+    shutil.copy(CHECKOUT / "punctual", root / "punctual")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _requirements(checkout: Path) -> None:
+    """Every test starts from requirements that can be installed."""
+    for name in ("embedded", "dev"):
+        (checkout / "requirements" / f"{name}.txt").write_text(f"# {name}\n")
+
+
+def punctual(
+    directory: Path,
+    *arguments: str,
+    name: str = "punctual",
+    cwd: Path = Path("/"),
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(directory / name), *arguments],
+        cwd=cwd,
+        env=environment() if env is None else env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "HOME": "/nonexistent", "PYTHONPATH": "/nonexistent", **changes}
+
+
+def test_it_installs_once_and_hands_over(checkout: Path, tmp_path: Path) -> None:
+    first = punctual(checkout, "jobs", "list", "two words", "*")
+    assert (first.returncode, first.stderr) == (0, INSTALLING)
+    assert json.loads(first.stdout) == ["cli", ["jobs", "list", "two words", "*"], "/"]
+
+    # From elsewhere, through links, beside a directory that has the name of one of ours.
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "__main__.py").write_text("raise SystemExit('not this one')")
+    (tmp_path / "direct").symlink_to(checkout / "punctual")
+    (tmp_path / "linked").symlink_to("direct")
+    linked = punctual(tmp_path, "up", "--detach", cwd=tmp_path, name="linked")
+    by_path = subprocess.run(
+        ["sh", "-c", "exec linked down"],
+        env=environment(PATH=f"{tmp_path}:{os.environ['PATH']}"),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert json.loads(linked.stdout) == ["scheduler_project.embedded", ["up", "--detach"], str(tmp_path)]
+    assert linked.stderr == ""
+    assert json.loads(by_path.stdout) == ["scheduler_project.embedded", ["down"], "/"]
+    assert by_path.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["up", "down", "stack"])
+def test_the_stack_gets_its_commands(checkout: Path, command: str) -> None:
+    done = punctual(checkout, command, "--x")
+
+    assert json.loads(done.stdout) == ["scheduler_project.embedded", [command, "--x"], "/"]
+
+
+def test_tests_get_more_requirements_and_up_needs_no_others(checkout: Path) -> None:
+    tested = punctual(checkout, "test", "-k", "x")
+    assert tested.stderr == INSTALLING
+    assert json.loads(tested.stdout) == ["tests.suite", ["-k", "x"], str(checkout)]
+
+    shutil.rmtree(checkout / ".venv" / "installed")
+    assert punctual(checkout, "test").stderr == INSTALLING
+    assert punctual(checkout, "up").stderr == ""
+
+
+def test_changed_requirements_are_installed(checkout: Path) -> None:
+    punctual(checkout, "up")
+    for name in ("embedded", "dev"):
+        (checkout / "requirements" / f"{name}.txt").write_text(f"# {name}, changed\n")
+
+    assert punctual(checkout, "up").stderr == INSTALLING
+    assert punctual(checkout, "up").stderr == ""
+
+
+def test_a_failed_installation_shows_why_and_is_tried_again(checkout: Path) -> None:
+    for name in ("embedded", "dev"):
+        (checkout / "requirements" / f"{name}.txt").write_text("no-such-package-of-ours==1.0\n")
+
+    for _ in range(2):
+        failed = punctual(checkout, "up")
+        assert failed.returncode == 1
+        assert failed.stdout == ""
+        assert "no-such-package-of-ours" in failed.stderr
+        assert "punctual: The requirements could not be installed" in failed.stderr
+
+
+def test_two_at_once_install_once(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv", ignore_errors=True)
+    commands = [
+        subprocess.Popen(
+            [str(checkout / "punctual"), "up"],
+            cwd="/",
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    answers = [command.communicate(timeout=120) for command in commands]
+
+    assert [command.returncode for command in commands] == [0, 0]
+    assert all(json.loads(out)[1] == ["up"] for out, _ in answers)
+    assert sorted(INSTALLING in errors for _, errors in answers) == [False, True]
+
+
+def test_a_broken_environment_is_made_again(checkout: Path) -> None:
+    punctual(checkout, "up")
+    python = checkout / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nonexistent/python3")
+
+    assert punctual(checkout, "up").returncode == 0
+
+
+def test_without_a_new_enough_python_it_says_so(checkout: Path, tmp_path: Path) -> None:
+    shutil.rmtree(checkout / ".venv", ignore_errors=True)
+    for tool in ("sh", "dirname", "readlink", "cmp", "printf"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / tool).symlink_to(found)
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+
+    done = punctual(checkout, "up", env={"PATH": str(tmp_path)})
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("punctual: Python 3.11 or newer is needed and was not found: install it")
+    assert done.stderr.count("\n") == 1
