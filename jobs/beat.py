@@ -45,7 +45,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
         self._next_reap = 0.0
         self._next_system_tick = 0.0
-        self._holds_system_tasks = False
+        self._in_charge_until = 0.0
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         with pooled():
@@ -73,20 +73,25 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         if time.monotonic() >= self._next_system_tick:
             self._next_system_tick = time.monotonic() + conf.SYSTEM_TICK_SECONDS
             self._guard("system tasks", self._tick_system_tasks)
-        if (fired and fired.more) or (placed and placed.placed >= conf.PLACE_BATCH_EXECUTIONS):
+        if (fired and fired.more) or (placed and placed.more):
             return 0
         if placed and placed.contended:
             return LOOK_AGAIN_SECONDS
-        if woken is None:
-            # Postgres does not answer: nothing to compute, but nothing to hammer either.
-            return float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
-        due = self._guard("next due", seconds_until_next_due)
         longest = float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+        if fired is None or woken is None or placed is None:
+            # What failed is still due and would fail again at once: nothing to hammer.
+            return longest
+        due = self._guard("next due", seconds_until_next_due)
+        if due is not None and due <= 0 and not fired.schedules and not woken:
+            # Somebody else holds what is due: another beat, which is about to settle it.
+            return LOOK_AGAIN_SECONDS
         return longest if due is None else min(longest, max(due, 0.0))
 
     def _tick_system_tasks(self) -> None:
-        held, in_charge_before = hold_duty("system tasks", self._identity), self._holds_system_tasks
-        self._holds_system_tasks = False
+        # By the clock: a beat that stood still for a lease does not know who was in charge meanwhile.
+        asked_at = time.monotonic()
+        in_charge_before, self._in_charge_until = asked_at < self._in_charge_until, 0.0
+        held = hold_duty("system tasks", self._identity)
         if not held or not in_charge_before:
             # What another beat did since is in the database: read it anew, and write nothing of our own over it.
             # The same after an error, which leaves the stock heap without the entry it was sending.
@@ -97,7 +102,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             for _ in range(conf.SYSTEM_TASKS_A_TICK):
                 if super().tick() != 0:
                     break
-            self._holds_system_tasks = True
+            self._in_charge_until = asked_at + conf.DUTY_LEASE_SECONDS
 
     def _ensure_connected(self) -> Any:
         """The stock version retries a hundred times inside a tick."""

@@ -23,6 +23,9 @@ SYSTEM_TICK_SECONDS = 1.0
 SYSTEM_TASKS_A_TICK = 1000
 REAP_SECONDS = 1.0
 
+# A run that its worker does not list this long after it was claimed is lost: the answer to the claim never came.
+UNLISTED_SECONDS = 30.0
+
 # How often an execution may be lost with its worker before it is taken for the cause.
 MAX_TIMES_LOST = 5
 

@@ -24,7 +24,7 @@ class RunMessage:
 
 def parse_run_message(execution_id: object, attempt: object) -> RunMessage | None:
     """None for what no beat of ours sent: anybody who can write to Redis can write anything."""
-    if not isinstance(execution_id, str) or not isinstance(attempt, int) or not 0 < attempt < 2**31:
+    if not isinstance(execution_id, str) or type(attempt) is not int or not 0 < attempt < 2**31:
         return None
     try:
         return RunMessage(UUID(execution_id), attempt)

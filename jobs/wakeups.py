@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "punctual:wake"
 TIMEOUT_SECONDS = 0.05
+LISTEN_TIMEOUT_SECONDS = 0.25
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 
 
@@ -36,10 +37,16 @@ class Waker:
 
 
 class WakeListener:
-    """Beat's ear. `wait` returns early when somebody wakes it, and never later than asked."""
+    """Beat's ear. `wait` returns early when somebody wakes it, and never much later than asked."""
 
     def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=1, health_check_interval=10)
+        self._redis = redis.Redis.from_url(
+            url,
+            # A frozen Redis must not hold up beat: what is due does not wait for it.
+            socket_timeout=LISTEN_TIMEOUT_SECONDS,
+            socket_connect_timeout=LISTEN_TIMEOUT_SECONDS,
+            health_check_interval=10,
+        )
         self._subscription: redis.client.PubSub | None = None
 
     def wait(self, seconds: float) -> bool:

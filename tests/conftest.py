@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from scheduler_project.embedded.engines import Engines
 
@@ -25,7 +25,17 @@ def bucket(engines: Engines) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _return_pooled_connections() -> Iterator[None]:
     yield
-    for connection in connections.all(initialized_only=True):
-        connection.close()
-        if hasattr(connection, "close_pool"):
-            connection.close_pool()
+    for used in connections.all(initialized_only=True):
+        used.close()
+        if hasattr(used, "close_pool"):
+            used.close_pool()
+
+
+@pytest.fixture
+def scheduled_executions_refused(db: None) -> Iterator[None]:
+    """Firing fails in the database, as it would for a reason that nobody has thought of yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE jobs_execution ADD CONSTRAINT refused CHECK (trigger <> 'schedule') NOT VALID")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE jobs_execution DROP CONSTRAINT refused")

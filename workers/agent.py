@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 # Runs are stopped this much before the lease ends, so that they are gone when it does.
 SAFETY_SHARE = 5 / 6
+LOOKS_A_LEASE = 60
 
 
 class Agent:
@@ -35,7 +36,10 @@ class Agent:
         self._sent_at = time.monotonic()
         self.held = HeldRuns(control_plane.register(offer))
         self._stopping = threading.Event()
+        self._draining = False
         self._thread = threading.Thread(target=self._loop, name="agent", daemon=True)
+        # A thread of its own: a renewal that hangs in a dead connection must not keep runs alive.
+        self._watch = threading.Thread(target=self._watch_deadline, name="agent-deadline", daemon=True)
         logger.info(
             "Registered as worker %s, incarnation %s",
             self.held.registration.worker_id,
@@ -44,9 +48,11 @@ class Agent:
 
     def start(self) -> None:
         self._thread.start()
+        self._watch.start()
 
     def drain(self, seconds: float) -> None:
         """Takes nothing new, lets runs finish for a while, releases the rest, says goodbye."""
+        self._draining = True
         self.held.close()
         self._quietly("say that it drains", lambda: self._control_plane.drain(self.held.registration))
         if not self.held.wait_until_empty(seconds):
@@ -54,7 +60,9 @@ class Agent:
             self.held.stop_all(Reason.RELEASED)
             self.held.wait_until_empty(self._lease_seconds)
         self._stopping.set()
-        self._thread.join(timeout=self._renew_seconds + 1)
+        for thread in (self._thread, self._watch):
+            if thread.is_alive():
+                thread.join(timeout=self._renew_seconds + 1)
         self._quietly("say goodbye", lambda: self._control_plane.leave(self.held.registration))
 
     def _loop(self) -> None:
@@ -63,6 +71,9 @@ class Agent:
                 self.renew()
             except Exception:
                 logger.exception("The lease was not renewed; trying again")
+
+    def _watch_deadline(self) -> None:
+        while not self._stopping.wait(self._lease_seconds / LOOKS_A_LEASE):
             if time.monotonic() - self._sent_at > self._lease_seconds * SAFETY_SHARE:
                 self.held.stop_all(Reason.RELEASED)
 
@@ -73,13 +84,20 @@ class Agent:
         except WorkerLeaseLost:
             logger.warning("The lease was lost: stopping every run and registering anew")
             self.held.stop_all(Reason.RELEASED)
-            self.held.registration = self._control_plane.register(self._offer)
-            self._sent_at = time.monotonic()
+            self._register_anew()
             return
         self._sent_at = sent_at
         for order in orders:
             reason = Reason.CANCELLED if order.cancelled else Reason.RELEASED
             self.held.stop(order.execution_id, order.attempt, reason)
+
+    def _register_anew(self) -> None:
+        sent_at = time.monotonic()
+        self.held.registration = self._control_plane.register(self._offer)
+        self._sent_at = sent_at
+        if self._draining:
+            # Registering makes it online: it would be given work that it does not take.
+            self._quietly("say that it drains", lambda: self._control_plane.drain(self.held.registration))
 
     def _quietly(self, what: str, call: Callable[[], None]) -> None:
         try:

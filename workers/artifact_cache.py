@@ -33,16 +33,13 @@ class ArtifactCache:
         with self._lock:
             fetching = self._fetching.setdefault(sha256, threading.Lock())
         with fetching:
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                os.utime(descriptor)
-            except FileNotFoundError:
-                self._fetch(path, sha256, size, fetch)
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = _open_whole(path, size)
+            if descriptor is None:
+                descriptor = self._fetch(path, sha256, size, fetch)
         self._evict(keep=sha256)
         return descriptor
 
-    def _fetch(self, path: Path, sha256: str, size: int, fetch: Fetch) -> None:
+    def _fetch(self, path: Path, sha256: str, size: int, fetch: Fetch) -> int:
         digest, received = hashlib.sha256(), 0
         handle, name = tempfile.mkstemp(suffix=".part", dir=self._directory)
         try:
@@ -53,22 +50,27 @@ class ArtifactCache:
                         break
                     digest.update(piece)
                     part.write(piece)
+                part.flush()
+                # Without it a power cut could leave the name and not the bytes.
+                os.fsync(part.fileno())
             if received != size or digest.hexdigest() != sha256:
                 raise ArtifactHashMismatch
+            # Opened before it can be found: an eviction may be faster than us.
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             os.rename(name, path)
         except BaseException:
             os.unlink(name)
             raise
+        return descriptor
 
     def _evict(self, keep: str) -> None:
         """Least recently used first, until the rest fits."""
         with self._lock:
             files = sorted(
-                (
-                    (s.st_mtime, s.st_size, Path(e.path))
-                    for e in os.scandir(self._directory)
-                    if (s := e.stat()) and "." not in e.name
-                ),
+                # What is still being fetched has a dot in its name, and may go away while we look.
+                (status.st_mtime, status.st_size, Path(entry.path))
+                for entry in os.scandir(self._directory)
+                if "." not in entry.name and (status := entry.stat())
             )
             total = sum(size for _, size, _ in files)
             for _, size, path in files:
@@ -77,3 +79,16 @@ class ArtifactCache:
                 if path.name != keep:
                     path.unlink(missing_ok=True)
                     total -= size
+
+
+def _open_whole(path: Path, size: int) -> int | None:
+    """None if it is not there, or was cut short by a crash of the machine."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    if os.fstat(descriptor).st_size != size:
+        os.close(descriptor)
+        return None
+    os.utime(descriptor)
+    return descriptor

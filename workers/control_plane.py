@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Protocol, TypeVar
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError
+from django.db import InterfaceError, OperationalError
 
 from jobs import storage
 from jobs.errors import StaleAttempt, StorageUnavailable
@@ -111,7 +111,7 @@ def _persist(call: Callable[[], Answer]) -> Answer:
         try:
             with pooled():
                 return call()
-        except (DatabaseError, InterfaceError, StorageUnavailable) as error:
+        except (OperationalError, InterfaceError, StorageUnavailable) as error:
             if time.monotonic() >= deadline:
                 raise
             logger.warning("The control plane does not answer, trying again: %s", error)

@@ -24,12 +24,21 @@ class LogStream:
         self._pending: list[Chunk] = []
         self._pending_bytes = 0
         self._sequence = 0
+        self._incomplete: dict[str, bytes] = {}
         self._error: Exception | None = None
         self._changed = threading.Condition()
         self._sending = threading.Lock()
 
     def write(self, stream: str, data: bytes) -> None:
         """Raises what the last flush failed with: the caller's run is then over."""
+        # A character that is not complete yet waits for its rest: a reader decodes chunk by chunk.
+        data = self._incomplete.pop(stream, b"") + data
+        if cut := incomplete_tail(data):
+            self._incomplete[stream], data = data[-cut:], data[:-cut]
+        if data:
+            self._append(stream, data)
+
+    def _append(self, stream: str, data: bytes) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._pending_bytes < MAX_PENDING_BYTES)
             if self._error is not None:
@@ -57,6 +66,9 @@ class LogStream:
 
     def close(self) -> None:
         """Flushes for the last time and raises if anything could not be sent."""
+        for stream, rest in self._incomplete.items():
+            self._append(stream, rest)
+        self._incomplete.clear()
         self.flush()
         if self._error is not None:
             raise self._error
@@ -106,3 +118,15 @@ class LogFlusher:
                 streams = list(self._streams)
             for stream in streams:
                 stream.flush()
+
+
+def incomplete_tail(data: bytes) -> int:
+    """How many bytes at the end begin a UTF-8 character without completing it."""
+    for length in range(1, min(4, len(data) + 1)):
+        byte = data[-length]
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return length if length < needed else 0
+        if byte < 0x80:
+            return 0
+    return 0

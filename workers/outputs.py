@@ -20,6 +20,8 @@ from jobs.services.attempts import StoredOutput
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16
+MAX_PATH_LENGTH = 1024
+MAX_RESULT_DEPTH = 64
 READ_BYTES = 1024 * 1024
 Store = Callable[[StoredOutput, IO[bytes]], None]
 
@@ -56,7 +58,7 @@ def collect_outputs(directory: int, store: Store) -> Collected:
 def _regular_files(directory: int, prefix: str, problems: list[str], depth: int) -> Iterator[tuple[str, int]]:
     for name in sorted(os.listdir(directory)):
         path = prefix + name
-        if not _is_safe(name):
+        if not _is_safe(name) or len(path) > MAX_PATH_LENGTH:
             problems.append(f"{path.encode('utf-8', 'backslashreplace')!r}: not an acceptable file name; left out")
             continue
         try:
@@ -102,9 +104,20 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
     file.seek(0)
     try:
         result = json.loads(file.read())
-        # What Postgres would refuse is refused here: NaN, lone surrogates, NUL.
-        if "\\u0000" in json.dumps(result, allow_nan=False) or not json.dumps(result, ensure_ascii=False).encode():
+        # What Postgres or a later reader would refuse is refused here: NaN, lone surrogates, NUL, endless nesting.
+        json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
+        if not _is_storable(result, MAX_RESULT_DEPTH):
             raise ValueError(RESULT_NAME)
         collected.result = result
     except (ValueError, RecursionError):
         collected.problems.append(f"{RESULT_NAME}: not valid JSON; not taken as the result")
+
+
+def _is_storable(value: object, depth: int) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, dict):
+        return depth > 0 and all(_is_storable(part, depth - 1) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return depth > 0 and all(_is_storable(part, depth - 1) for part in value)
+    return True

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
+from django.db import InterfaceError, OperationalError
+
 from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.messages import RunMessage
 from jobs.services.attempts import Report
@@ -76,10 +78,23 @@ def run_attempt(equipment: Equipment, hold: Hold) -> Moved | None:
             logger.info("Attempt %s of %s is not ours to run", hold.attempt, hold.execution_id)
             return None
         try:
-            return equipment.control_plane.finish(hold, _execute(equipment, hold, held, claimed))
+            return equipment.control_plane.finish(hold, _report(equipment, hold, held, claimed))
         except StaleAttempt:
             logger.warning("Attempt %s of %s was given away while it ran", hold.attempt, hold.execution_id)
             return None
+
+
+def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
+    try:
+        return _execute(equipment, hold, held, claimed)
+    except StaleAttempt:
+        raise
+    except (OperationalError, InterfaceError):
+        logger.exception("The control plane was away for too long while %s ran", hold.execution_id)
+        return Report(Reason.RELEASED, error="The control plane did not answer while it ran.")
+    except Exception as error:
+        logger.exception("The run of %s could not be carried through", hold.execution_id)
+        return Report(Reason.SANDBOX_ERROR, error=f"{type(error).__name__}: {error}")
 
 
 def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
@@ -90,6 +105,8 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
     except (StorageUnavailable, OSError) as error:
         return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
     try:
+        if held.stop_reason is not None:
+            return Report(held.stop_reason)
         program = _program(equipment.interpreters, claimed, descriptor)
         with equipment.sandbox.start(program, _limits(claimed)) as run:
             return _watch(equipment, hold, held, run)

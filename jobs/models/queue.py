@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 
@@ -15,7 +15,11 @@ class Queue(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=63, unique=True, validators=[NAME])
     pool = models.CharField(max_length=63, default="default", validators=[NAME])
-    priority = models.SmallIntegerField(default=0, help_text="Added to the priority of every job of this queue.")
+    priority = models.SmallIntegerField(
+        default=0,
+        validators=[MinValueValidator(-100), MaxValueValidator(100)],
+        help_text="Added to the priority of every job of this queue.",
+    )
     max_concurrency = models.PositiveIntegerField(
         null=True,
         blank=True,
@@ -23,14 +27,20 @@ class Queue(models.Model):
         help_text="How many may be active at once; empty: no limit.",
     )
     aging_seconds = models.FloatField(
-        default=60, help_text="One step of priority is worth this many seconds of waiting."
+        default=60,
+        validators=[MinValueValidator(0), MaxValueValidator(86_400)],
+        help_text="One step of priority is worth this many seconds of waiting.",
     )
     paused = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(aging_seconds__gte=0), name="queue_aging_not_negative"),
+            # Together they keep a rank, which is a time, within what Postgres can hold.
+            models.CheckConstraint(
+                condition=Q(aging_seconds__gte=0, aging_seconds__lte=86_400), name="queue_aging_within_a_day"
+            ),
+            models.CheckConstraint(condition=Q(priority__gte=-100, priority__lte=100), name="queue_priority_100"),
             models.CheckConstraint(
                 condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="queue_limit_positive"
             ),

@@ -10,12 +10,14 @@ from django.db import transaction
 
 from jobs import outcome, sql
 from jobs.errors import StaleAttempt
-from jobs.models import Attempt, Output
+from jobs.models import Attempt, Delivery, Output
 from jobs.retry_policy import parse_retry_policy
 from jobs.services import dependencies, transitions
 from jobs.services.database import bounded
 from jobs.services.transitions import Claimed, Ending, Hold, Moved
-from jobs.states import Reason, State
+from jobs.states import Move, Reason, State
+
+MAX_ERROR_LENGTH = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             started=held.state == State.RUNNING,
             tries_used=held.tries_used,
             policy=parse_retry_policy(json.loads(held.retry)),
+            repeatable=held.delivery != Delivery.AT_MOST_ONCE,
         )
         moved = transitions.end(
             hold,
@@ -83,8 +86,8 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
                 reason=verdict.reason,
                 exit_code=report.exit_code,
                 signal=report.signal,
-                error=report.error[:4000],
-                result=report.result,
+                error=_storable(report.error),
+                result=report.result if verdict.move is Move.SUCCEED else None,
                 retry_seconds=verdict.retry_seconds,
                 burns_try=verdict.burns_try,
                 cpu_seconds=report.cpu_seconds,
@@ -99,3 +102,8 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             )
         dependencies.resolve_dependents([moved])
     return moved
+
+
+def _storable(text: str) -> str:
+    """Postgres refuses NUL and lone surrogates, which an error about a stranger's file may well contain."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")[:MAX_ERROR_LENGTH]

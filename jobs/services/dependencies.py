@@ -38,11 +38,10 @@ def resolve_dependents(moved: Sequence[Moved]) -> int:
     unblocked = 0
     ended = [m for m in moved if m.ended]
     while ended:
-        followers = sql.fetch(
-            "create_dependents",
-            {"job_ids": [m.job_id for m in ended], "run_ids": [m.run_id for m in ended]},
-            _Dependent,
+        found = sql.fetch(
+            "followers", {"job_ids": [m.job_id for m in ended], "run_ids": [m.run_id for m in ended]}, _Dependent
         )
+        followers = list(dict.fromkeys(found))
         if not followers:
             break
         transitions.create_executions(

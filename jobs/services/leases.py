@@ -77,17 +77,20 @@ def register_worker(offer: Offer) -> Registration:
 
 
 def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
-    """Renews, and answers with what the worker holds and must stop."""
+    """Renews, and answers with what the worker holds and must stop; what it no longer lists is lost."""
     pairs = list(held)
     identity = {"worker_id": registration.worker_id, "incarnation": registration.incarnation}
     with transaction.atomic(), bounded(statement_seconds=5, lock_seconds=3):
         if not sql.execute("renew_lease", identity | {"lease_seconds": settings.PUNCTUAL_LEASE_SECONDS}):
             raise WorkerLeaseLost
+        listed = [execution_id for execution_id, _ in pairs]
+        lost = transitions.lose_held({registration.worker_id: registration.incarnation}, listed=listed)
+        dependencies.resolve_dependents(lost)
         if not pairs:
             return []
         return sql.fetch(
             "renewal_orders",
-            identity | {"execution_ids": [p[0] for p in pairs], "attempts": [p[1] for p in pairs]},
+            identity | {"execution_ids": listed, "attempts": [attempt for _, attempt in pairs]},
             Order,
         )
 
@@ -105,7 +108,11 @@ def dismiss_worker(registration: Registration) -> None:
 
 
 def _set_status(registration: Registration, status: WorkerStatus) -> bool:
-    """False if a newer incarnation has the word."""
+    """False if a newer incarnation has the word, or the worker is gone already."""
     return bool(
-        Worker.objects.filter(id=registration.worker_id, incarnation=registration.incarnation).update(status=status)
+        Worker.objects.filter(
+            id=registration.worker_id,
+            incarnation=registration.incarnation,
+            status__in=[WorkerStatus.ONLINE, WorkerStatus.DRAINING],
+        ).update(status=status)
     )

@@ -23,6 +23,7 @@ class PlaceResult:
     placed: int = 0
     held: int = 0
     contended: bool = False  # another beat was placing for a pool: look again soon
+    more: bool = False  # a full batch, of which some was placed: there may be more to place right now
 
 
 def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> PlaceResult:
@@ -34,6 +35,7 @@ def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> Place
         placed=sum(r.placed for r in results),
         held=sum(r.held for r in results),
         contended=any(r.contended for r in results),
+        more=any(r.more for r in results),
     )
 
 
@@ -43,7 +45,8 @@ def _place_pool(pool: str, limit: int) -> PlaceResult:
             return PlaceResult(contended=True)
         made = _plan_pool(pool, limit)
         placed = transitions.place([Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments])
-    return PlaceResult(placed=placed, held=len(made.held))
+    full = len(made.assignments) + len(made.held) >= limit
+    return PlaceResult(placed=placed, held=len(made.held), more=full and placed > 0)
 
 
 def _plan_pool(pool: str, limit: int) -> Plan:

@@ -204,8 +204,11 @@ def end(hold: Hold, ending: Ending) -> Moved:
     return rows[0]
 
 
-def lose_held(workers: Mapping[UUID, int | None]) -> list[Moved]:
-    """Takes away what workers held, but for the incarnation that is given for each (None: all of it)."""
+def lose_held(workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | None = None) -> list[Moved]:
+    """Takes away what workers held, but for the incarnation that is given for each (None: all of it).
+
+    `listed`: what the workers say they run; of the incarnation that is kept, what is not in it is taken too.
+    """
     if not workers:
         return []
     return sql.fetch(
@@ -214,6 +217,8 @@ def lose_held(workers: Mapping[UUID, int | None]) -> list[Moved]:
             "worker_ids": list(workers),
             "keep_incarnations": list(workers.values()),
             "max_times_lost": conf.MAX_TIMES_LOST,
+            "listed": None if listed is None else list(listed),
+            "unlisted_seconds": conf.UNLISTED_SECONDS,
         },
         Moved,
     )

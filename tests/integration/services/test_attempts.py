@@ -1,0 +1,285 @@
+"""The fence: whoever does not hold the attempt changes nothing; and what every way of ending makes of an execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import DatabaseError
+
+from jobs.errors import StaleAttempt
+from jobs.models import Attempt, Execution, Output, Worker
+from jobs.services import leases, transitions
+from jobs.services.attempts import Report, StoredOutput, claim_attempt, finish_attempt, start_attempt
+from jobs.services.placement import place_ready_executions
+from jobs.services.transitions import Hold
+from jobs.states import Reason
+from tests.factories import claim_on, hold_of, make_execution, make_job, make_worker, place_on, run_on
+
+pytestmark = pytest.mark.django_db
+
+DONE = Report(Reason.EXIT, exit_code=0)
+FAILED = Report(Reason.EXIT, exit_code=3)
+FORGERIES: dict[str, Callable[[Hold], Hold]] = {
+    "execution": lambda hold: replace(hold, execution_id=uuid4()),
+    "older attempt": lambda hold: replace(hold, attempt=hold.attempt - 1),
+    "later attempt": lambda hold: replace(hold, attempt=hold.attempt + 1),
+    "worker": lambda hold: replace(hold, worker_id=uuid4()),
+    "incarnation": lambda hold: replace(hold, incarnation=hold.incarnation + 1),
+}
+
+
+def snapshot(hold: Hold) -> tuple[object, object]:
+    return (
+        Execution.objects.values().get(id=hold.execution_id),
+        list(Attempt.objects.filter(execution_id=hold.execution_id).values()),
+    )
+
+
+def refused(call: Callable[[], object], hold: Hold) -> None:
+    before = snapshot(hold)
+    with pytest.raises(StaleAttempt):
+        call()
+    assert snapshot(hold) == before
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_only_the_holder_claims_starts_and_finishes(forgery: str) -> None:
+    hold = place_on(make_worker(), make_execution())
+    forged = FORGERIES[forgery](hold)
+    refused(lambda: claim_attempt(forged), hold)
+    claim_attempt(hold)
+    refused(lambda: start_attempt(forged, {}), hold)
+    start_attempt(hold, {})
+    refused(lambda: finish_attempt(forged, DONE), hold)
+    assert finish_attempt(hold, DONE).state == "succeeded"
+
+
+def test_each_step_is_taken_once_and_in_order() -> None:
+    hold = place_on(make_worker(), make_execution())
+    refused(lambda: start_attempt(hold, {}), hold)
+    refused(lambda: finish_attempt(hold, DONE), hold)
+    claim_attempt(hold)
+    refused(lambda: claim_attempt(hold), hold)
+    start_attempt(hold, {})
+    refused(lambda: claim_attempt(hold), hold)
+    refused(lambda: start_attempt(hold, {}), hold)
+    finish_attempt(hold, DONE)
+    for call in (lambda: claim_attempt(hold), lambda: start_attempt(hold, {}), lambda: finish_attempt(hold, DONE)):
+        refused(call, hold)
+
+
+def test_cancelled_work_is_not_claimed() -> None:
+    hold = place_on(make_worker(), make_execution())
+    (moved,) = transitions.cancel([hold.execution_id], by="test")
+    assert moved.state == "cancelled", "nobody had taken it, so it ends at once"
+    refused(lambda: claim_attempt(hold), hold)
+
+
+def test_work_whose_cancel_was_requested_is_not_claimed_even_while_it_is_queued() -> None:
+    hold = place_on(make_worker(), make_execution())
+    Execution.objects.update(cancel_requested_at=datetime.now(UTC))
+    refused(lambda: claim_attempt(hold), hold)
+
+
+def test_a_worker_without_a_lease_claims_nothing() -> None:
+    hold = place_on(make_worker(), make_execution())
+    Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    refused(lambda: claim_attempt(hold), hold)
+
+
+def test_a_worker_that_registered_anew_does_not_claim_for_its_former_life() -> None:
+    worker = make_worker(name="again")
+    hold = place_on(worker, make_execution())
+    Worker.objects.update(incarnation=worker.incarnation + 1)
+    refused(lambda: claim_attempt(hold), hold)
+
+
+def test_a_claim_returns_the_whole_spec() -> None:
+    job = make_job(name="report", args=["--day"], env={"REGION": "eu"}, runtime="python", memory_mb=77)
+    hold = place_on(make_worker(), make_execution(job=job))
+    claimed = claim_attempt(hold)
+    assert (claimed.execution_id, claimed.attempt, claimed.job_id) == (hold.execution_id, 1, job.id)
+    assert (claimed.job_name, claimed.runtime, claimed.memory_mb) == ("report", "python", 77)
+    assert (claimed.args, claimed.env) == ('["--day"]', '{"REGION": "eu"}')
+    assert (claimed.sha256, claimed.size) == ("0" * 64, 1)
+    attempt = Attempt.objects.get()
+    assert (attempt.number, attempt.worker_id, attempt.claimed_at) == (1, hold.worker_id, claimed.claimed_at)
+
+
+def test_success_stores_every_stage_and_the_receipt() -> None:
+    execution = make_execution()
+    hold = run_on(make_worker(), execution)
+    finish_attempt(hold, replace(DONE, result={"rows": 3}, cpu_seconds=1.5, peak_memory_bytes=9, log_truncated=True))
+    execution.refresh_from_db()
+    assert (execution.state, execution.reason, execution.exit_code) == ("succeeded", "exit", 0)
+    assert (execution.result, execution.tries_used) == ({"rows": 3}, 1)
+    stages = [
+        execution.fired_at, execution.ready_at, execution.placed_at,
+        execution.claimed_at, execution.started_at, execution.ended_at,
+    ]  # fmt: skip
+    assert None not in stages
+    assert stages == sorted(stages, key=lambda at: at or datetime.max.replace(tzinfo=UTC))
+    attempt = Attempt.objects.get()
+    assert (attempt.reason, attempt.exit_code, attempt.cpu_seconds, attempt.peak_memory_bytes) == ("exit", 0, 1.5, 9)
+    assert attempt.log_truncated
+    assert attempt.receipt == {"namespaces": ["pid"]}
+
+
+def test_a_failure_with_tries_left_backs_off_then_wakes_then_runs_as_the_next_attempt() -> None:
+    execution = make_execution(job=make_job(retry={"max_attempts": 2, "backoff_seconds": 40}))
+    worker = make_worker()
+    moved = finish_attempt(run_on(worker, execution), FAILED)
+    assert (moved.state, moved.ended) == ("backing_off", False)
+    execution.refresh_from_db()
+    assert execution.retry_at is not None
+    assert 35 < (execution.retry_at - datetime.now(UTC)).total_seconds() <= 40
+    assert (execution.tries_used, execution.worker_id, execution.reason, execution.ended_at) == (1, None, None, None)
+
+    assert transitions.wake_backed_off() == 0, "its time has not come"
+    Execution.objects.update(retry_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert transitions.wake_backed_off() == 1
+    woken = Execution.objects.get(id=execution.id)
+    assert (woken.state, woken.retry_at) == ("ready", None)
+
+    hold = run_on(worker, execution)
+    assert hold.attempt == 2
+    assert finish_attempt(hold, FAILED).state == "failed", "the tries are used up"
+    assert list(Attempt.objects.order_by("number").values_list("number", "reason", "exit_code")) == [
+        (1, "exit", 3),
+        (2, "exit", 3),
+    ]
+
+
+def test_the_wait_grows_with_each_try() -> None:
+    execution = make_execution(job=make_job(retry={"max_attempts": 9, "backoff_seconds": 10, "backoff_factor": 3}))
+    Execution.objects.update(tries_used=2)
+    finish_attempt(run_on(make_worker(), execution), FAILED)
+    execution.refresh_from_db()
+    assert execution.retry_at is not None
+    assert 85 < (execution.retry_at - datetime.now(UTC)).total_seconds() <= 90
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        (Reason.TIMEOUT, "timed_out"),
+        (Reason.OUT_OF_MEMORY, "failed"),
+        (Reason.ARTIFACT_MISMATCH, "failed"),
+        (Reason.ARTIFACT_UNAVAILABLE, "failed"),
+        (Reason.SANDBOX_ERROR, "failed"),
+    ],
+)
+def test_an_end_without_tries_left_has_its_reason(reason: Reason, state: str) -> None:
+    execution = make_execution()
+    finish_attempt(run_on(make_worker(), execution), Report(reason, error="why"))
+    execution.refresh_from_db()
+    assert (execution.state, execution.reason) == (state, reason)
+    assert Attempt.objects.get().error == "why"
+
+
+def test_what_failed_before_it_started_ends_too() -> None:
+    execution = make_execution()
+    assert finish_attempt(claim_on(make_worker(), execution), Report(Reason.ARTIFACT_MISMATCH)).state == "failed"
+    execution.refresh_from_db()
+    assert execution.started_at is None
+
+
+@pytest.mark.parametrize("report", [DONE, FAILED, Report(Reason.TIMEOUT), Report(Reason.RELEASED)])
+def test_a_requested_cancel_wins_over_every_end(report: Report) -> None:
+    execution = make_execution(job=make_job(retry={"max_attempts": 5}))
+    hold = run_on(make_worker(), execution)
+    (moved,) = transitions.cancel([execution.id], by="test")
+    assert moved.state == "running", "it is only asked for"
+    finish_attempt(hold, replace(report, result={"never": "kept"}))
+    execution.refresh_from_db()
+    assert (execution.state, execution.reason, execution.result) == ("cancelled", "cancelled", None)
+
+
+def test_cancelling_twice_is_cancelling_once_and_what_ended_stays() -> None:
+    execution = make_execution()
+    assert len(transitions.cancel([execution.id], by="a")) == 1
+    assert transitions.cancel([execution.id], by="b") == []
+    done = make_execution()
+    finish_attempt(run_on(make_worker(), done), DONE)
+    assert transitions.cancel([done.id], by="a") == []
+
+
+def test_a_release_burns_no_try_and_the_next_placement_is_a_new_attempt() -> None:
+    execution = make_execution()
+    worker = make_worker()
+    first = run_on(worker, execution)
+    assert finish_attempt(first, Report(Reason.RELEASED)).state == "ready"
+    execution.refresh_from_db()
+    assert (execution.tries_used, execution.attempt, execution.worker_id) == (0, 1, None)
+    place_ready_executions()
+    second = hold_of(execution)
+    assert second.attempt == 2
+    refused(lambda: finish_attempt(first, DONE), first)
+    claim_attempt(second)
+    start_attempt(second, {})
+    assert finish_attempt(second, DONE).state == "succeeded"
+    assert [a.reason for a in Attempt.objects.order_by("number")] == ["released", "exit"]
+
+
+@pytest.mark.parametrize("report", [FAILED, Report(Reason.RELEASED), Report(Reason.TIMEOUT)])
+@pytest.mark.parametrize("prepare", [claim_on, run_on])
+def test_at_most_once_is_never_started_again(report: Report, prepare: Callable[..., Hold]) -> None:
+    execution = make_execution(job=make_job(delivery="at_most_once", retry={"max_attempts": 5}))
+    moved = finish_attempt(prepare(make_worker(), execution), report)
+    assert moved.ended
+    execution.refresh_from_db()
+    assert (execution.reason, execution.tries_used) == (report.reason, 1)
+
+
+def test_outputs_are_published_for_the_winner_only() -> None:
+    output = StoredOutput("report.csv", 3, "ab" * 32)
+    worker = make_worker()
+    finish_attempt(run_on(worker, make_execution()), replace(FAILED, outputs=[output]))
+    cancelled = run_on(worker, make_execution())
+    transitions.cancel([cancelled.execution_id], by="test")
+    finish_attempt(cancelled, replace(DONE, outputs=[output]))
+    stale = run_on(worker, make_execution())
+    transitions.lose_held({worker.worker_id: None})
+    with pytest.raises(StaleAttempt):
+        finish_attempt(stale, replace(DONE, outputs=[output]))
+    assert not Output.objects.exists()
+
+    winner = run_on(worker, make_execution())
+    finish_attempt(winner, replace(DONE, outputs=[output]))
+    stored = Output.objects.get()
+    assert (stored.name, stored.size, stored.attempt.execution_id) == ("report.csv", 3, winner.execution_id)
+
+
+def test_a_finish_that_cannot_be_stored_as_a_whole_stores_nothing() -> None:
+    hold = run_on(make_worker(), make_execution())
+    twice = StoredOutput("same", 3, "ab" * 32)
+    before = snapshot(hold)
+    with pytest.raises(DatabaseError):
+        finish_attempt(hold, replace(DONE, outputs=[twice, twice]))
+    assert snapshot(hold) == before
+
+
+def test_an_error_text_of_a_stranger_is_stored_whatever_it_holds() -> None:
+    finish_attempt(run_on(make_worker(), make_execution()), replace(FAILED, error="a\0b\udcff" + "x" * 9000))
+    error = Attempt.objects.get().error
+    assert error.startswith("ab?x")
+    assert len(error) == 4000
+
+
+def test_a_worker_that_lost_its_lease_may_still_finish_what_nobody_took_from_it() -> None:
+    """The lease fences claims; an end is fenced by the row, which the reaper takes away before anybody else gets it."""
+    hold = run_on(make_worker(), make_execution())
+    Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    assert finish_attempt(hold, DONE).state == "succeeded"
+
+
+def test_a_worker_that_drained_starts_and_ends_what_it_claimed() -> None:
+    worker = make_worker()
+    hold = claim_on(worker, make_execution())
+    leases.drain_worker(worker)
+    start_attempt(hold, {})
+    assert finish_attempt(hold, DONE).state == "succeeded"

@@ -1,0 +1,194 @@
+"""What runs after what: conditions, fan-in, fan-out, diamonds, and skips that travel on."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.models import Dependency, Execution, Job
+from jobs.services import transitions
+from jobs.services.attempts import Report, finish_attempt
+from jobs.services.dependencies import resolve_dependents
+from jobs.services.leases import Registration
+from jobs.states import Reason
+from tests.factories import make_execution, make_job, make_user, make_worker, run_on
+
+pytestmark = pytest.mark.django_db
+
+ENDS = {
+    "succeeded": Report(Reason.EXIT, exit_code=0),
+    "failed": Report(Reason.EXIT, exit_code=1),
+    "timed_out": Report(Reason.TIMEOUT),
+    "cancelled": Report(Reason.CANCELLED),
+}
+
+
+class Graph:
+    """Jobs by name; `edges` are written as "b after a" or "b after a on failure"."""
+
+    def __init__(self, *edges: str) -> None:
+        owner = make_user()
+        self.worker: Registration = make_worker()
+        self.jobs: dict[str, Job] = {}
+        for edge in edges:
+            words = edge.split()
+            job, upstream = (self.jobs.setdefault(n, make_job(owner=owner, name=n)) for n in (words[0], words[2]))
+            condition = words[4] if len(words) > 3 else "success"
+            Dependency.objects.create(job=job, upstream=upstream, condition=condition)
+
+    def start(self, name: str) -> Execution:
+        return make_execution(job=self.jobs[name])
+
+    def end(self, name: str, root: Execution, how: str = "succeeded") -> None:
+        execution = Execution.objects.get(job=self.jobs[name], run_id=root.run_id)
+        finish_attempt(run_on(self.worker, execution), ENDS[how])
+
+    def states(self, root: Execution) -> dict[str, str]:
+        rows = Execution.objects.filter(run_id=root.run_id).exclude(id=root.id)
+        return dict(rows.values_list("job__name", "state"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "how", "becomes"),
+    [
+        ("success", "succeeded", "ready"),
+        ("success", "failed", "skipped"),
+        ("success", "timed_out", "skipped"),
+        ("success", "cancelled", "skipped"),
+        ("failure", "succeeded", "skipped"),
+        ("failure", "failed", "ready"),
+        ("failure", "timed_out", "ready"),
+        ("failure", "cancelled", "skipped"),
+        ("completion", "succeeded", "ready"),
+        ("completion", "failed", "ready"),
+        ("completion", "timed_out", "ready"),
+        ("completion", "cancelled", "ready"),
+    ],
+)
+def test_a_condition_is_met_or_the_dependent_is_skipped(condition: str, how: str, becomes: str) -> None:
+    graph = Graph(f"b after a on {condition}")
+    root = graph.start("a")
+    graph.end("a", root, how)
+    assert graph.states(root) == {"b": becomes}
+    dependent = Execution.objects.get(job=graph.jobs["b"])
+    assert (dependent.trigger, dependent.run_id) == ("dependency", root.run_id)
+    assert (dependent.ended_at is not None) == (becomes == "skipped")
+
+
+def test_a_retry_is_no_end() -> None:
+    graph = Graph("b after a on completion")
+    version = graph.jobs["a"].current_version
+    assert version is not None
+    version.retry = {"max_attempts": 2}
+    version.save()
+    root = graph.start("a")
+    graph.end("a", root, "failed")
+    assert graph.states(root) == {}
+
+
+def test_fan_out_frees_all() -> None:
+    graph = Graph("b after a", "c after a", "d after a on failure")
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {"b": "ready", "c": "ready", "d": "skipped"}
+
+
+def test_a_diamond_waits_for_both_sides_and_runs_once() -> None:
+    graph = Graph("b after a", "c after a", "d after b", "d after c")
+    root = graph.start("a")
+    graph.end("a", root)
+    assert "d" not in graph.states(root)
+    graph.end("b", root)
+    assert graph.states(root)["d"] == "blocked"
+    graph.end("c", root)
+    assert graph.states(root)["d"] == "ready"
+    assert Execution.objects.filter(job=graph.jobs["d"]).count() == 1
+
+
+def test_fan_in_with_one_side_failed_is_skipped_only_once_both_ended() -> None:
+    graph = Graph("b after a", "c after a", "d after b", "d after c")
+    root = graph.start("a")
+    graph.end("a", root)
+    graph.end("b", root, "failed")
+    assert graph.states(root)["d"] == "blocked"
+    graph.end("c", root)
+    assert graph.states(root)["d"] == "skipped"
+
+
+def test_conditions_of_several_upstreams_are_each_their_own() -> None:
+    graph = Graph("b after a", "c after a", "d after b on failure", "d after c on success")
+    root = graph.start("a")
+    graph.end("a", root)
+    graph.end("b", root, "failed")
+    graph.end("c", root)
+    assert graph.states(root)["d"] == "ready"
+
+
+def test_a_skip_travels_on_and_a_completion_stops_it() -> None:
+    graph = Graph("b after a", "c after b", "d after c", "cleanup after c on completion")
+    root = graph.start("a")
+    graph.end("a", root, "failed")
+    assert graph.states(root) == {"b": "skipped", "c": "skipped", "d": "skipped", "cleanup": "ready"}
+
+
+def test_a_skip_inside_a_diamond_reaches_the_join() -> None:
+    graph = Graph("b after a", "c after a on failure", "d after b on completion", "d after c on completion")
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {"b": "ready", "c": "skipped", "d": "blocked"}
+    graph.end("b", root)
+    assert graph.states(root)["d"] == "ready"
+
+
+def test_a_cancelled_wait_frees_those_that_wait_for_any_end() -> None:
+    graph = Graph("b after a on completion")
+    root = graph.start("a")
+    resolve_dependents(transitions.cancel([root.id], by="test"))
+    assert graph.states(root) == {"b": "ready"}
+
+
+def test_a_run_started_in_the_middle_does_not_wait_for_what_it_never_reaches() -> None:
+    graph = Graph("b after a", "c after a", "d after b", "d after c")
+    root = graph.start("b")
+    graph.end("b", root)
+    assert graph.states(root) == {"d": "ready"}
+
+
+def test_runs_do_not_mix() -> None:
+    graph = Graph("b after a", "c after a", "d after b", "d after c")
+    one, two = graph.start("a"), graph.start("a")
+    for root in (one, two):
+        graph.end("a", root)
+    graph.end("b", one)
+    graph.end("c", two)
+    assert graph.states(one)["d"] == graph.states(two)["d"] == "blocked"
+
+
+def test_a_cancelled_job_gets_no_execution_from_its_upstreams() -> None:
+    graph = Graph("b after a")
+    Job.objects.filter(name="b").update(state="cancelled")
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {}
+
+
+@pytest.mark.parametrize(("condition", "becomes"), [("success", "skipped"), ("completion", "ready")])
+def test_a_cancelled_job_in_the_middle_does_not_leave_what_follows_it_waiting(condition: str, becomes: str) -> None:
+    graph = Graph("b after a", "c after a", f"d after b on {condition}", "d after c")
+    Job.objects.filter(name="b").update(state="cancelled")
+    root = graph.start("a")
+    graph.end("a", root)
+    graph.end("c", root)
+    assert graph.states(root) == {"b": "skipped", "c": "succeeded", "d": becomes}
+
+
+def test_an_unblocked_dependent_is_ranked_by_when_it_became_ready() -> None:
+    graph = Graph("b after a", "c after a", "d after b", "d after c")
+    root = graph.start("a")
+    graph.end("a", root)
+    graph.end("b", root)
+    blocked = Execution.objects.get(job=graph.jobs["d"])
+    graph.end("c", root)
+    freed = Execution.objects.get(job=graph.jobs["d"])
+    assert freed.rank > blocked.rank
+    assert freed.ready_at is not None
+    assert freed.fired_at < freed.ready_at

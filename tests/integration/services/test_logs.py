@@ -1,0 +1,127 @@
+"""Log chunks: fenced, repeatable, in order, and any bytes at all."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from django.db import DatabaseError
+
+from jobs.errors import StaleAttempt
+from jobs.models import Attempt, LogChunk
+from jobs.services import logs, transitions
+from jobs.services.attempts import Report, finish_attempt
+from jobs.services.logs import Chunk, append_chunks, read_chunks
+from jobs.services.transitions import Hold
+from jobs.states import Reason
+from tests.factories import claim_on, make_execution, make_worker, place_on, run_on
+
+pytestmark = pytest.mark.django_db
+
+
+def chunk(sequence: int, data: bytes = b"line\n", stream: str = "stdout") -> Chunk:
+    return Chunk(sequence, stream, datetime.now(UTC), data)
+
+
+def texts(hold: Hold, *, after: int = -1) -> list[bytes]:
+    return [c.data for c in read_chunks(hold.execution_id, hold.attempt, after=after)]
+
+
+@pytest.fixture
+def hold() -> Hold:
+    return run_on(make_worker(), make_execution())
+
+
+def test_chunks_come_back_as_they_were_written(hold: Hold) -> None:
+    chunks = [chunk(0, b"out"), chunk(1, b"err", "stderr"), chunk(2, b"out again")]
+    append_chunks(hold, chunks)
+    assert list(read_chunks(hold.execution_id, 1)) == chunks
+
+
+def test_any_bytes_are_kept(hold: Hold) -> None:
+    data = [bytes(range(256)), b"\x00" * 10, "ünï".encode(), b"", os.urandom(2 * 1024 * 1024)]
+    append_chunks(hold, [chunk(i, d) for i, d in enumerate(data)])
+    assert texts(hold) == data
+
+
+def test_the_order_is_that_of_the_sequence_not_of_arrival(hold: Hold) -> None:
+    append_chunks(hold, [chunk(2, b"c"), chunk(0, b"a")])
+    append_chunks(hold, [chunk(1, b"b")])
+    assert texts(hold) == [b"a", b"b", b"c"]
+
+
+def test_a_repeated_write_is_one_write_and_is_not_refused(hold: Hold) -> None:
+    batch = [chunk(0, b"a"), chunk(1, b"b")]
+    append_chunks(hold, batch)
+    append_chunks(hold, [*batch, chunk(2, b"c")])
+    append_chunks(hold, batch)
+    assert texts(hold) == [b"a", b"b", b"c"]
+
+
+def test_more_chunks_than_one_read_takes(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "READ_BATCH", 7)
+    append_chunks(hold, [chunk(i, b"%d" % i) for i in range(50)])
+    assert texts(hold) == [b"%d" % i for i in range(50)]
+    assert texts(hold, after=46) == [b"47", b"48", b"49"]
+
+
+@pytest.mark.parametrize("wrong", ["attempt", "worker", "incarnation", "execution"])
+def test_only_the_holder_writes(hold: Hold, wrong: str) -> None:
+    forged = {
+        "attempt": replace(hold, attempt=2),
+        "worker": replace(hold, worker_id=uuid4()),
+        "incarnation": replace(hold, incarnation=99),
+        "execution": replace(hold, execution_id=uuid4()),
+    }[wrong]
+    with pytest.raises(StaleAttempt):
+        append_chunks(forged, [chunk(0)])
+    assert not LogChunk.objects.exists()
+
+
+def test_a_claimed_attempt_writes_and_a_queued_one_does_not() -> None:
+    worker = make_worker()
+    claimed = claim_on(worker, make_execution())
+    append_chunks(claimed, [chunk(0)])
+    queued = place_on(worker, make_execution())
+    with pytest.raises(StaleAttempt):
+        append_chunks(queued, [chunk(0)])
+
+
+def test_after_the_end_nothing_is_added(hold: Hold) -> None:
+    append_chunks(hold, [chunk(0, b"last words")])
+    finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
+    with pytest.raises(StaleAttempt):
+        append_chunks(hold, [chunk(1, b"ghost")])
+    assert texts(hold) == [b"last words"]
+
+
+def test_attempts_keep_their_logs_apart() -> None:
+    worker, execution = make_worker(), make_execution()
+    first = run_on(worker, execution)
+    append_chunks(first, [chunk(0, b"first")])
+    transitions.lose_held({worker.worker_id: None})
+    second = run_on(worker, execution)
+    append_chunks(second, [chunk(0, b"second")])
+    with pytest.raises(StaleAttempt):
+        append_chunks(first, [chunk(1, b"ghost")])
+    assert (texts(first), texts(second)) == ([b"first"], [b"second"])
+
+
+def test_all_chunks_of_an_attempt_lie_in_the_day_it_was_claimed(hold: Hold) -> None:
+    claimed_at = Attempt.objects.get().claimed_at
+    append_chunks(hold, [replace(chunk(0), logged_at=datetime(2031, 1, 1, tzinfo=UTC))])
+    assert LogChunk.objects.get().day == claimed_at.date()
+
+
+def test_nothing_to_write_is_no_error_and_nothing_is_read_of_what_never_ran(hold: Hold) -> None:
+    append_chunks(replace(hold, attempt=7), [])
+    assert list(read_chunks(uuid4(), 1)) == []
+    assert texts(hold) == []
+
+
+def test_an_unknown_stream_is_refused(hold: Hold) -> None:
+    with pytest.raises(DatabaseError):
+        append_chunks(hold, [chunk(0, stream="stdin")])

@@ -1,0 +1,78 @@
+"""A partition for every coming day, whoever asks how often, and none that would hide rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from jobs.models import ExecutionEvent, LogChunk
+from jobs.services.partitions import create_partitions
+from jobs.tasks import create_partitions as create_partitions_task
+
+pytestmark = pytest.mark.django_db
+
+FAR = date(2040, 2, 28)
+
+
+def partitions(table: str) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", [table])
+        return {name for (name,) in cursor.fetchall()}
+
+
+def home_of(table: str, column: str, value: datetime) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT tableoid::regclass::text FROM {table} WHERE {column} = %s", [value])  # noqa: S608
+        (name,) = cursor.fetchone()
+    return str(name)
+
+
+def test_a_fresh_database_has_today_and_the_two_weeks_to_come() -> None:
+    today = datetime.now(UTC).date()
+    for table in ("jobs_logchunk", "jobs_executionevent"):
+        names = partitions(table)
+        # The database may have been made just before midnight.
+        assert {f"{table}_{today + timedelta(days=n):%Y%m%d}" for n in range(14)} <= names
+        assert f"{table}_default" in names
+
+
+def test_missing_days_are_created_once() -> None:
+    created = create_partitions(today=FAR, days=2)
+    assert created == [
+        f"{table}_{day}"
+        for day in ("20400228", "20400229", "20400301")
+        for table in ("jobs_logchunk", "jobs_executionevent")
+    ]
+    assert create_partitions(today=FAR, days=2) == []
+    assert set(created) <= partitions("jobs_logchunk") | partitions("jobs_executionevent")
+
+
+def event(at: datetime) -> None:
+    ExecutionEvent.objects.create(id=uuid4(), created_at=at, execution_id=uuid4(), attempt=1, name="x", detail={})
+
+
+def test_a_day_begins_and_ends_at_midnight_utc() -> None:
+    create_partitions(today=FAR, days=0)
+    first = datetime(2040, 2, 28, tzinfo=UTC)
+    for at in (first, first + timedelta(days=1) - timedelta(microseconds=1)):
+        event(at)
+        assert home_of("jobs_executionevent", "created_at", at) == "jobs_executionevent_20400228"
+    event(first + timedelta(days=1))
+    assert home_of("jobs_executionevent", "created_at", first + timedelta(days=1)) == "jobs_executionevent_default"
+
+
+def test_rows_without_a_partition_are_kept_and_do_not_stop_the_other_days() -> None:
+    LogChunk.objects.create(
+        day=FAR, execution_id=uuid4(), attempt=1, sequence=0, stream="stdout", logged_at=datetime.now(UTC), data=b"x"
+    )
+    created = create_partitions(today=FAR, days=1)
+    assert created == ["jobs_executionevent_20400228", "jobs_logchunk_20400229", "jobs_executionevent_20400229"]
+    assert LogChunk.objects.filter(day=FAR).count() == 1
+
+
+def test_the_system_task_finds_them_made() -> None:
+    create_partitions_task()
+    assert create_partitions_task() == []

@@ -1,0 +1,128 @@
+"""A placed execution is published once, and again with growing waits until somebody takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs import conf
+from jobs.messages import RunMessage
+from jobs.models import Execution
+from jobs.services import transitions
+from jobs.services.publishing import Publication, publish_queued
+from tests.factories import claim_on, make_execution, make_job, make_worker, place_on
+
+pytestmark = pytest.mark.django_db
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.sent: list[Publication] = []
+        self.batches = 0
+
+    def send(self, batch: Sequence[Publication]) -> None:
+        self.batches += 1
+        self.sent.extend(batch)
+
+
+def ago(execution: Execution, *, placed: float, published: float) -> None:
+    now = datetime.now(UTC)
+    Execution.objects.filter(id=execution.id).update(
+        placed_at=now - timedelta(seconds=placed), published_at=now - timedelta(seconds=published)
+    )
+
+
+def test_nothing_placed_sends_nothing() -> None:
+    make_execution()
+    outbox = Outbox()
+    assert publish_queued(outbox.send) == 0
+    assert outbox.batches == 0
+
+
+def test_a_placed_execution_is_published_once() -> None:
+    outbox = Outbox()
+    execution = make_execution(job=make_job(name="report"))
+    hold = place_on(make_worker(), execution)
+    assert publish_queued(outbox.send) == 1
+    assert outbox.sent == [Publication(execution.id, 1, hold.worker_id, "report")]
+    assert outbox.sent[0].message == RunMessage(execution.id, 1)
+    assert publish_queued(outbox.send) == 0
+    execution.refresh_from_db()
+    assert execution.published_at is not None
+    assert execution.placed_at is not None
+    assert execution.published_at >= execution.placed_at
+
+
+def test_what_was_taken_ended_or_cancelled_is_not_published_again() -> None:
+    worker = make_worker()
+    for execution in (make_execution(), make_execution()):
+        claim_on(worker, execution)
+    cancelled = make_execution()
+    place_on(worker, cancelled)
+    transitions.cancel([cancelled.id], by="test")
+    for execution in Execution.objects.all():
+        ago(execution, placed=100, published=90)
+    assert publish_queued(Outbox().send) == 0
+
+
+@pytest.mark.parametrize(
+    ("placed", "published", "again"),
+    [
+        (1.0, 1.0, False),
+        (2.5, 2.5, True),  # the first wait is REPUBLISH_SECONDS
+        (5.0, 2.5, True),  # then as long as it has been waiting until the last time: it doubles
+        (9.0, 4.0, False),
+        (9.0, 5.0, True),
+        (25.0, 12.0, False),
+        (25.0, 13.0, True),
+    ],
+)
+def test_the_wait_before_it_is_sent_again_doubles(placed: float, published: float, again: bool) -> None:
+    assert conf.REPUBLISH_SECONDS == 2
+    execution = make_execution()
+    place_on(make_worker(), execution)
+    ago(execution, placed=placed, published=published)
+    outbox = Outbox()
+    assert publish_queued(outbox.send) == int(again)
+    assert [p.attempt for p in outbox.sent] == [1] * again, "the same attempt: the claim decides"
+
+
+def test_what_failed_to_be_sent_is_sent_later() -> None:
+    execution = make_execution()
+    place_on(make_worker(), execution)
+
+    def fail(_batch: Sequence[Publication]) -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        publish_queued(fail)
+    outbox = Outbox()
+    assert publish_queued(outbox.send) == 0, "not at once: Redis has just failed"
+    ago(execution, placed=3, published=3)
+    assert publish_queued(outbox.send) == 1
+
+
+def test_a_batch_is_bounded_and_the_oldest_go_first() -> None:
+    worker = make_worker()
+    executions = [make_execution() for _ in range(3)]
+    for execution in executions:
+        place_on(worker, execution)
+    first, second = Outbox(), Outbox()
+    assert publish_queued(first.send, limit=2) == 2
+    assert publish_queued(second.send, limit=2) == 1
+    assert {p.execution_id for p in first.sent} == {e.id for e in executions[:2]}
+    assert [p.execution_id for p in second.sent] == [executions[2].id]
+
+
+def test_a_new_placement_is_published_at_once_under_its_new_number() -> None:
+    execution = make_execution()
+    worker = make_worker()
+    place_on(worker, execution)
+    outbox = Outbox()
+    publish_queued(outbox.send)
+    transitions.lose_held({worker.worker_id: None})
+    place_on(worker, execution)
+    publish_queued(outbox.send)
+    assert [p.attempt for p in outbox.sent] == [1, 2]

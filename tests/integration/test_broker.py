@@ -1,0 +1,129 @@
+"""Messages on real lists in Valkey: the right queue, the right words, and nothing half-remembered after an error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import redis
+from celery import Celery
+from django.conf import settings
+from kombu.exceptions import OperationalError
+
+from jobs.broker import BrokerSender
+from jobs.messages import RUN_TASK, parse_run_message, worker_queue
+from jobs.services.publishing import Publication
+from scheduler_project.celery import app
+from scheduler_project.embedded.engines import Engines
+
+
+@pytest.fixture
+def client(engines: Engines) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(settings.PUNCTUAL_REDIS_URL) as client:
+        client.flushall()
+        yield client
+        client.flushall()
+
+
+@pytest.fixture
+def sender(engines: Engines) -> Iterator[BrokerSender]:
+    sender = BrokerSender(app)
+    yield sender
+    sender.close()
+
+
+def publication(worker_id: UUID, attempt: int = 1, job_name: str = "report") -> Publication:
+    return Publication(uuid4(), attempt, worker_id, job_name)
+
+
+def messages(client: redis.Redis, worker_id: UUID) -> list[dict[str, Any]]:
+    """In the order in which a worker takes them: from the right."""
+    raw: list[bytes] = client.lrange(worker_queue(worker_id), 0, -1)  # type: ignore[assignment]
+    return [json.loads(text) for text in reversed(raw)]
+
+
+def arguments(message: dict[str, Any]) -> list[object]:
+    args, _kwargs, _embed = json.loads(base64.b64decode(message["body"]))
+    return list(args)
+
+
+def test_a_message_says_which_execution_and_attempt_and_no_more(client: redis.Redis, sender: BrokerSender) -> None:
+    sent = publication(uuid4(), attempt=3)
+    sender.send([sent])
+    (message,) = messages(client, sent.worker_id)
+    assert arguments(message) == [str(sent.execution_id), 3]
+    assert parse_run_message(*arguments(message)) == sent.message
+    headers = message["headers"]
+    assert (headers["task"], headers["id"]) == (RUN_TASK, f"{sent.execution_id}-3")
+    assert headers["ignore_result"] is True
+    assert message["content-type"] == "application/json"
+
+
+def test_the_name_that_flower_shows_is_bounded(client: redis.Redis, sender: BrokerSender) -> None:
+    sent = publication(uuid4(), job_name="n" * 200)
+    sender.send([sent])
+    assert messages(client, sent.worker_id)[0]["headers"]["shadow"] == "n" * 60
+
+
+def test_each_worker_gets_its_own_in_order(client: redis.Redis, sender: BrokerSender) -> None:
+    workers = [uuid4(), uuid4()]
+    batch = [publication(workers[n % 2], attempt=n + 1) for n in range(20)]
+    sender.send(batch)
+    for worker_id in workers:
+        expected = [p.attempt for p in batch if p.worker_id == worker_id]
+        assert [arguments(m)[1] for m in messages(client, worker_id)] == expected
+
+
+def test_a_batch_is_one_round_trip_not_one_a_message(client: redis.Redis, sender: BrokerSender) -> None:
+    worker_id = uuid4()
+    sender.send([publication(worker_id)])
+    before = client.info("stats")["total_reads_processed"]
+    sender.send([publication(worker_id) for _ in range(200)])
+    after = client.info("stats")["total_reads_processed"]
+    assert client.llen(worker_queue(worker_id)) == 201
+    assert after - before < 50
+
+
+def test_a_wiped_redis_loses_no_binding(client: redis.Redis, sender: BrokerSender) -> None:
+    worker_id = uuid4()
+    sender.send([publication(worker_id)])
+    client.flushall()
+    sender.send([publication(worker_id, attempt=2)])
+    assert [arguments(m)[1] for m in messages(client, worker_id)] == [2]
+
+
+def test_after_a_cut_connection_the_next_batch_opens_a_new_one(client: redis.Redis, sender: BrokerSender) -> None:
+    worker_id = uuid4()
+    sender.send([publication(worker_id)])
+    client.client_kill_filter(_type="normal", skipme=True)
+    # The error may show, or be hidden by a reconnect of the client library.
+    with suppress(OSError, OperationalError, redis.RedisError):
+        sender.send([publication(worker_id, attempt=2)])
+        client.delete(worker_queue(worker_id))
+    sender.send([publication(worker_id, attempt=3)])
+    assert arguments(messages(client, worker_id)[-1])[1] == 3
+
+
+def test_an_absent_broker_is_an_error_soon_and_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    absent = Celery("absent", broker=f"redis://127.0.0.1:{port}/0")
+    absent.conf.broker_transport_options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
+    sender = BrokerSender(absent)
+    with pytest.raises(OperationalError):
+        sender.send([publication(uuid4())])
+    assert sender._connection is None
+    assert sender._producer is None
+
+
+def test_closing_twice_is_closing_once(client: redis.Redis, sender: BrokerSender) -> None:
+    sender.send([publication(uuid4())])
+    sender.close()
+    sender.close()
+    sender.send([publication(uuid4())])

@@ -1,0 +1,137 @@
+"""A wake-up arrives at once through Redis; a Redis that is away or frozen delays nobody."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+from django.conf import settings
+
+from jobs import wakeups
+from jobs.wakeups import CHANNEL, LISTEN_TIMEOUT_SECONDS, WakeListener, Waker
+from scheduler_project.embedded.engines import Engines
+
+DEADLINE = 10.0
+
+
+@pytest.fixture
+def url(engines: Engines) -> str:
+    return str(settings.PUNCTUAL_REDIS_URL)
+
+
+@pytest.fixture
+def listener(url: str) -> Iterator[WakeListener]:
+    listener = WakeListener(url)
+    yield listener
+    listener.close()
+    listener._redis.close()
+
+
+@pytest.fixture
+def frozen_url() -> Iterator[str]:
+    """Connections are taken and never answered, as by a stopped process."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"redis://:password@127.0.0.1:{server.getsockname()[1]}/0"
+
+
+@pytest.fixture
+def absent_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return f"redis://127.0.0.1:{port}/0"
+
+
+def wait_for_subscriber(url: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    with redis.Redis.from_url(url) as client:
+        while dict(client.pubsub_numsub(CHANNEL)).get(CHANNEL.encode(), 0) == 0:
+            assert time.monotonic() < deadline, "nobody listens"
+
+
+def seconds(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_a_wake_up_ends_the_wait(url: str, listener: WakeListener) -> None:
+    woken: list[bool] = []
+    waiting = threading.Thread(target=lambda: woken.append(listener.wait(DEADLINE)))
+    waiting.start()
+    wait_for_subscriber(url)
+    Waker(url).wake()
+    waiting.join(DEADLINE / 2)
+    assert woken == [True]
+
+
+def test_the_project_wakes_beat_through_its_own_redis(url: str, listener: WakeListener) -> None:
+    listener.wait(0.01)
+    wakeups.wake_beat()
+    assert listener.wait(DEADLINE)
+
+
+def test_many_wake_ups_are_one_look(url: str, listener: WakeListener) -> None:
+    listener.wait(0.01)
+    waker = Waker(url)
+    for _ in range(20):
+        waker.wake()
+    assert listener.wait(DEADLINE)
+    assert not listener.wait(0.05)
+
+
+def test_without_a_wake_up_the_wait_takes_as_long_as_asked(url: str, listener: WakeListener) -> None:
+    listener.wait(0.01)
+    assert 0.1 <= seconds(lambda: listener.wait(0.1)) < 2
+
+
+def test_a_time_that_is_over_is_not_waited_for(listener: WakeListener) -> None:
+    assert seconds(lambda: listener.wait(0)) < 1
+    assert seconds(lambda: listener.wait(-5)) < 1
+
+
+def test_an_absent_redis_is_waited_out_not_hammered(absent_url: str) -> None:
+    listener = WakeListener(absent_url)
+    assert 0.2 <= seconds(lambda: listener.wait(0.2)) < 2
+
+
+def test_a_frozen_redis_delays_beat_by_no_more_than_its_time_outs(frozen_url: str) -> None:
+    listener = WakeListener(frozen_url)
+    assert 0.1 <= seconds(lambda: listener.wait(0.1)) < 0.1 + 3 * LISTEN_TIMEOUT_SECONDS
+    listener.close()
+
+
+def test_a_listener_hears_again_once_redis_is_back(url: str, listener: WakeListener) -> None:
+    listener.wait(0.01)
+    with redis.Redis.from_url(url) as client:
+        client.client_kill_filter(_type="pubsub")
+    deadline = time.monotonic() + DEADLINE
+    heard = False
+    while not heard:
+        assert time.monotonic() < deadline
+        Waker(url).wake()
+        heard = listener.wait(0.05)
+
+
+@pytest.mark.parametrize("which", ["frozen_url", "absent_url"])
+def test_a_waker_neither_fails_nor_delays_and_then_keeps_quiet(request: pytest.FixtureRequest, which: str) -> None:
+    waker = Waker(request.getfixturevalue(which))
+    assert seconds(waker.wake) < 0.5
+    began = time.monotonic()
+    for _ in range(1000):
+        waker.wake()
+    assert time.monotonic() - began < 0.05, "no further try for a moment"
+
+
+def test_after_the_pause_a_waker_tries_again(url: str, listener: WakeListener) -> None:
+    listener.wait(0.01)
+    waker = Waker(url)
+    waker._quiet_until = time.monotonic() + 60
+    waker.wake()
+    assert not listener.wait(0.05)
+    waker._quiet_until = 0.0
+    waker.wake()
+    assert listener.wait(DEADLINE)

@@ -1,0 +1,94 @@
+"""What the end of an attempt makes of its execution."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.outcome import Verdict, judge
+from jobs.retry_policy import RetryPolicy
+from jobs.states import LEGAL, MOVES, TERMINAL, Move, Reason, State
+
+TWICE = RetryPolicy(max_attempts=2, backoff_seconds=7)
+
+
+def verdict(reason: Reason, exit_code: int | None = None, **more: object) -> Verdict:
+    given: dict[str, object] = {"cancelled": False, "started": True, "tries_used": 0, "policy": RetryPolicy()} | more
+    return judge(reason=reason, exit_code=exit_code, **given)  # type: ignore[arg-type]
+
+
+def test_exit_zero_succeeds() -> None:
+    assert verdict(Reason.EXIT, 0) == Verdict(Move.SUCCEED, Reason.EXIT)
+
+
+@pytest.mark.parametrize("exit_code", [1, 255, None])
+def test_any_other_exit_fails(exit_code: int | None) -> None:
+    assert verdict(Reason.EXIT, exit_code).move is Move.FAIL
+
+
+def test_exit_zero_of_what_was_killed_for_another_reason_is_no_success() -> None:
+    assert verdict(Reason.OUT_OF_MEMORY, 0).move is Move.FAIL
+
+
+def test_a_timeout_is_an_end_of_its_own_once_it_had_started() -> None:
+    assert verdict(Reason.TIMEOUT).move is Move.TIME_OUT
+    assert verdict(Reason.TIMEOUT, started=False).move is Move.FAIL
+
+
+def test_tries_left_mean_a_retry_after_the_policys_wait() -> None:
+    assert verdict(Reason.EXIT, 1, policy=TWICE) == Verdict(Move.RETRY, Reason.EXIT, retry_seconds=7)
+    assert verdict(Reason.TIMEOUT, policy=TWICE).move is Move.RETRY
+    assert verdict(Reason.EXIT, 1, policy=TWICE, tries_used=1).move is Move.FAIL
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_cancel_wins_over_everything(reason: Reason, repeatable: bool) -> None:
+    judged = verdict(reason, 0, cancelled=True, policy=TWICE, repeatable=repeatable)
+    assert judged == Verdict(Move.CANCEL, Reason.CANCELLED)
+
+
+def test_a_release_burns_no_try_whatever_was_used() -> None:
+    assert verdict(Reason.RELEASED, tries_used=99) == Verdict(Move.RELEASE, Reason.RELEASED, burns_try=False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "exit_code", "move"),
+    [
+        (Reason.RELEASED, None, Move.FAIL),
+        (Reason.EXIT, 1, Move.FAIL),
+        (Reason.TIMEOUT, None, Move.TIME_OUT),
+        (Reason.EXIT, 0, Move.SUCCEED),
+    ],
+)
+def test_what_may_not_be_repeated_ends_here(reason: Reason, exit_code: int | None, move: Move) -> None:
+    judged = verdict(reason, exit_code, policy=TWICE, repeatable=False)
+    assert (judged.move, judged.reason) == (move, reason)
+    assert MOVES[judged.move][1] in TERMINAL
+
+
+@given(
+    reason=st.sampled_from(Reason),
+    exit_code=st.none() | st.integers(0, 255),
+    cancelled=st.booleans(),
+    started=st.booleans(),
+    tries_used=st.integers(0, 200),
+    repeatable=st.booleans(),
+)
+def test_every_verdict_is_a_legal_move(
+    *, reason: Reason, exit_code: int | None, cancelled: bool, started: bool, tries_used: int, repeatable: bool
+) -> None:
+    judged = verdict(
+        reason,
+        exit_code,
+        cancelled=cancelled,
+        started=started,
+        tries_used=tries_used,
+        policy=TWICE,
+        repeatable=repeatable,
+    )
+    state = State.RUNNING if started else State.CLAIMED
+    if judged.move is not Move.SUCCEED:  # a success that never started is refused by the fence
+        assert (state, MOVES[judged.move][1]) in LEGAL
+    assert judged.burns_try or judged.move is Move.RELEASE

@@ -1,0 +1,65 @@
+"""A control plane in memory: it answers a worker as it is told to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO
+from uuid import UUID, uuid4
+
+from jobs.services.attempts import Report, StoredOutput
+from jobs.services.leases import Offer, Order, Registration
+from jobs.services.logs import Chunk
+from jobs.services.transitions import Claimed, Hold, Moved
+
+OFFER = Offer("w", "default", "h", 1, 1.0, 1, 1, [], {})
+
+
+class MemoryControlPlane:
+    def __init__(self) -> None:
+        self.worker_id = uuid4()
+        self.asked: list[str] = []
+        self.renewals: list[list[tuple[UUID, int]]] = []
+        self.reports: list[Report] = []
+        self.renewed = threading.Event()
+        self.on_renew: Callable[[], list[Order]] = list
+        self.on_read: Callable[[str], Iterator[bytes]] = lambda _sha256: iter(())
+        self.claimed: Claimed | None = None
+        self._incarnation = 0
+
+    def register(self, offer: Offer) -> Registration:
+        self.asked.append("register")
+        self._incarnation += 1
+        return Registration(self.worker_id, self._incarnation)
+
+    def renew(self, registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+        self.renewals.append(list(held))
+        self.renewed.set()
+        return self.on_renew()
+
+    def drain(self, registration: Registration) -> None:
+        self.asked.append(f"drain {registration.incarnation}")
+
+    def leave(self, registration: Registration) -> None:
+        self.asked.append(f"leave {registration.incarnation}")
+
+    def claim(self, hold: Hold) -> Claimed:
+        self.asked.append("claim")
+        assert self.claimed is not None
+        return self.claimed
+
+    def start(self, hold: Hold, receipt: Mapping[str, object]) -> None:
+        self.asked.append("start")
+
+    def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
+        self.asked.append("log")
+
+    def finish(self, hold: Hold, report: Report) -> Moved | None:
+        self.reports.append(report)
+        return Moved(hold.execution_id, uuid4(), uuid4(), "failed")
+
+    def read_artifact(self, sha256: str) -> Iterator[bytes]:
+        return self.on_read(sha256)
+
+    def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:
+        self.asked.append("store")

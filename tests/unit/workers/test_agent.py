@@ -1,0 +1,210 @@
+"""The agent keeps the lease, obeys orders, and stops every run in time when it cannot keep it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import pytest
+from django.db import OperationalError
+
+from jobs.errors import WorkerLeaseLost
+from jobs.services.leases import Order
+from jobs.services.transitions import Hold
+from jobs.states import Reason
+from tests.unit.workers.control_plane import OFFER, MemoryControlPlane
+from workers.agent import Agent
+from workers.held_runs import HeldRun
+
+DEADLINE = 10.0
+ID = UUID(int=1)
+
+
+class Running:
+    """A run on a thread of its own that ends when it is killed."""
+
+    def __init__(self, agent: Agent, execution_id: UUID = ID) -> None:
+        self.run: HeldRun | None = None
+        self.killed, self._entered = threading.Event(), threading.Event()
+        registration = agent.held.registration
+        hold = Hold(execution_id, 1, registration.worker_id, registration.incarnation)
+
+        def target() -> None:
+            with agent.held.holding(hold) as self.run:
+                self.run.attach(self.killed.set)
+                self._entered.set()
+                self.killed.wait(DEADLINE)
+
+        self.thread = threading.Thread(target=target, daemon=True)
+        self.thread.start()
+        assert self._entered.wait(DEADLINE)
+
+    @property
+    def reason(self) -> Reason | None:
+        assert self.run is not None
+        return self.run.stop_reason
+
+
+@pytest.fixture
+def plane() -> MemoryControlPlane:
+    return MemoryControlPlane()
+
+
+def make_agent(plane: MemoryControlPlane, *, lease: float = 60, renew: float = 60) -> Agent:
+    return Agent(plane, OFFER, lease_seconds=lease, renew_seconds=renew)
+
+
+@contextmanager
+def started(agent: Agent) -> Iterator[Agent]:
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.held.stop_all(Reason.RELEASED)
+        agent.drain(0)
+
+
+def test_it_registers_at_once_and_renews_with_what_it_holds(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    assert plane.asked == ["register"]
+    run = Running(agent)
+    agent.renew()
+    assert plane.renewals == [[(ID, 1)]]
+    run.killed.set()
+
+
+def test_it_renews_by_itself(plane: MemoryControlPlane) -> None:
+    with started(make_agent(plane, renew=0.01)):
+        assert plane.renewed.wait(DEADLINE)
+        plane.renewed.clear()
+        assert plane.renewed.wait(DEADLINE), "again and again"
+
+
+@pytest.mark.parametrize(("cancelled", "reason"), [(True, Reason.CANCELLED), (False, Reason.RELEASED)])
+def test_it_obeys_orders(plane: MemoryControlPlane, cancelled: bool, reason: Reason) -> None:
+    agent = make_agent(plane)
+    ordered, other = Running(agent), Running(agent, UUID(int=2))
+    plane.on_renew = lambda: [Order(ID, 1, cancelled=cancelled), Order(UUID(int=9), 1, cancelled=False)]
+    agent.renew()
+    assert ordered.killed.wait(DEADLINE)
+    assert (ordered.reason, other.reason) == (reason, None)
+    other.killed.set()
+
+
+def lose() -> list[Order]:
+    raise WorkerLeaseLost
+
+
+def test_a_lost_lease_stops_every_run_and_begins_a_new_life(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    run = Running(agent)
+    plane.on_renew = lose
+    agent.renew()
+    assert run.killed.is_set()
+    assert run.reason is Reason.RELEASED
+    assert agent.held.registration.incarnation == 2
+
+
+def test_what_starts_after_a_lost_lease_is_left_alone(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    plane.on_renew = lose
+    agent.renew()
+    run = Running(agent)
+    plane.on_renew = list
+    agent.renew()
+    assert run.reason is None
+    run.killed.set()
+
+
+def fail() -> list[Order]:
+    raise OperationalError("the database is away")
+
+
+def test_renewals_that_fail_stop_the_runs_before_the_lease_ends(plane: MemoryControlPlane) -> None:
+    plane.on_renew = fail
+    with started(make_agent(plane, lease=0.3, renew=0.02)) as agent:
+        run = Running(agent)
+        assert run.killed.wait(DEADLINE)
+        assert run.reason is Reason.RELEASED
+        assert len(plane.renewals) > 1, "it went on trying"
+        assert plane.asked == ["register"], "and its lease may not have ended: it is no new life yet"
+
+
+def test_a_renewal_that_hangs_does_not_keep_the_runs_alive(plane: MemoryControlPlane) -> None:
+    """A connection that is cut without a word blocks for minutes."""
+    release = threading.Event()
+
+    def hang() -> list[Order]:
+        release.wait(DEADLINE)
+        return []
+
+    plane.on_renew = hang
+    with started(make_agent(plane, lease=0.3, renew=0.01)) as agent:
+        run = Running(agent)
+        assert plane.renewed.wait(DEADLINE)
+        stopped = run.killed.wait(DEADLINE / 2)
+        release.set()
+        assert stopped
+
+
+def test_a_short_outage_harms_nothing(plane: MemoryControlPlane) -> None:
+    plane.on_renew = fail
+    with started(make_agent(plane, lease=60, renew=0.01)) as agent:
+        run = Running(agent)
+        assert plane.renewed.wait(DEADLINE)
+        plane.on_renew = list
+        plane.renewed.clear()
+        assert plane.renewed.wait(DEADLINE)
+        assert run.reason is None
+
+
+def test_draining_lets_runs_finish_takes_nothing_new_and_says_goodbye(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane, renew=0.01)
+    agent.start()
+    run = Running(agent)
+    draining = threading.Thread(target=agent.drain, args=(DEADLINE,))
+    draining.start()
+    plane.renewed.clear()
+    assert plane.renewed.wait(DEADLINE), "the lease is kept while it drains"
+    with agent.held.holding(Hold(UUID(int=2), 1, plane.worker_id, 1)) as late:
+        assert late.stop_reason is Reason.RELEASED
+    assert run.reason is None
+    run.killed.set()
+    draining.join(DEADLINE)
+    assert plane.asked == ["register", "drain 1", "leave 1"]
+
+
+def test_what_does_not_finish_in_time_is_released(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    agent.start()
+    run = Running(agent)
+    agent.drain(0.01)
+    assert run.reason is Reason.RELEASED
+    assert plane.asked[-1] == "leave 1"
+
+
+def test_draining_works_before_the_agent_was_started(plane: MemoryControlPlane) -> None:
+    make_agent(plane).drain(0)
+    assert plane.asked == ["register", "drain 1", "leave 1"]
+
+
+def test_a_new_life_begun_while_it_drains_drains_too(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    agent.drain(0)
+    plane.on_renew = lose
+    agent.renew()
+    assert plane.asked[-2:] == ["register", "drain 2"]
+
+
+def test_a_control_plane_that_is_away_does_not_stop_the_goodbye(plane: MemoryControlPlane) -> None:
+    class Away(MemoryControlPlane):
+        def drain(self, registration: object) -> None:
+            raise OperationalError("away")
+
+        leave = drain
+
+    agent = make_agent(Away())
+    agent.drain(0)
+    assert agent.held.wait_until_empty(0)

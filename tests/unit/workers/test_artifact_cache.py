@@ -1,0 +1,191 @@
+"""Only bytes that were seen to have their hash are ever handed out; the cache stays within its size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import ArtifactHashMismatch, StorageUnavailable
+from workers.artifact_cache import ArtifactCache
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class Store:
+    def __init__(self, *contents: bytes) -> None:
+        self.contents = {sha(data): data for data in contents}
+        self.fetched: list[str] = []
+
+    def fetch(self, sha256: str) -> Iterator[bytes]:
+        self.fetched.append(sha256)
+        data = self.contents[sha256]
+        for start in range(0, len(data), 3):
+            yield data[start : start + 3]
+
+
+def read(cache: ArtifactCache, data: bytes, store: Store) -> bytes:
+    descriptor = cache.open(sha(data), len(data), store.fetch)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ArtifactCache:
+    return ArtifactCache(tmp_path / "cache", 100)
+
+
+@pytest.mark.parametrize("data", [b"echo hi\n", b"", bytes(range(256))])
+def test_bytes_are_fetched_once_and_read_back(cache: ArtifactCache, data: bytes) -> None:
+    store = Store(data)
+    assert read(cache, data, store) == data
+    assert read(cache, data, store) == data
+    assert store.fetched == [sha(data)]
+
+
+def test_a_new_process_uses_what_is_there(tmp_path: Path) -> None:
+    store = Store(b"kept")
+    read(ArtifactCache(tmp_path, 100), b"kept", store)
+    assert read(ArtifactCache(tmp_path, 100), b"kept", store) == b"kept"
+    assert len(store.fetched) == 1
+
+
+@pytest.mark.parametrize("served", [b"evil", b"goo", b"good+", b""])
+def test_other_bytes_are_refused_and_leave_nothing(cache: ArtifactCache, tmp_path: Path, served: bytes) -> None:
+    store = Store()
+    store.contents[sha(b"good")] = served
+    with pytest.raises(ArtifactHashMismatch):
+        cache.open(sha(b"good"), 4, store.fetch)
+    assert names(tmp_path / "cache") == set()
+    store.contents[sha(b"good")] = b"good"
+    assert read(cache, b"good", store) == b"good", "the next fetch is a new chance"
+
+
+def test_no_more_than_the_announced_size_is_taken(cache: ArtifactCache) -> None:
+    taken: list[int] = []
+
+    def endless(_sha256: str) -> Iterator[bytes]:
+        for number in range(1000):
+            taken.append(number)
+            yield b"x" * 10
+
+    with pytest.raises(ArtifactHashMismatch):
+        cache.open(sha(b"x" * 20), 20, endless)
+    assert len(taken) == 3
+
+
+def test_a_fetch_that_breaks_off_leaves_nothing(cache: ArtifactCache, tmp_path: Path) -> None:
+    def broken(_sha256: str) -> Iterator[bytes]:
+        yield b"go"
+        raise StorageUnavailable
+
+    with pytest.raises(StorageUnavailable):
+        cache.open(sha(b"good"), 4, broken)
+    assert names(tmp_path / "cache") == set()
+
+
+def test_what_a_crash_left_half_fetched_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "tmpabc.part").write_bytes(b"half")
+    ArtifactCache(tmp_path, 100)
+    assert names(tmp_path) == set()
+
+
+def test_a_file_that_a_crash_of_the_machine_cut_short_is_fetched_again(cache: ArtifactCache, tmp_path: Path) -> None:
+    store = Store(b"whole")
+    read(cache, b"whole", store)
+    (tmp_path / "cache" / sha(b"whole")).write_bytes(b"")
+    assert read(cache, b"whole", store) == b"whole"
+    assert len(store.fetched) == 2
+
+
+def test_a_link_with_the_right_name_is_not_followed(cache: ArtifactCache, tmp_path: Path) -> None:
+    (tmp_path / "evil").write_bytes(b"evil")
+    (tmp_path / "cache" / sha(b"good")).symlink_to(tmp_path / "evil")
+    with pytest.raises(OSError, match="symbolic links"):
+        cache.open(sha(b"good"), 4, Store(b"good").fetch)
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path, 10)
+    old, older, new = b"old!", b"oldr", b"new!"
+    store = Store(old, older, new)
+    for data in (old, older):
+        read(cache, data, store)
+    os.utime(tmp_path / sha(older), (1, 1))
+    os.utime(tmp_path / sha(old), (2, 2))
+    read(cache, new, store)
+    assert names(tmp_path) == {sha(old), sha(new)}
+
+
+def test_using_a_file_keeps_it(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path, 10)
+    first, second, third = b"1111", b"2222", b"3333"
+    store = Store(first, second, third)
+    for data in (first, second):
+        read(cache, data, store)
+        os.utime(tmp_path / sha(data), (1, 1))
+    read(cache, first, store)
+    read(cache, third, store)
+    assert names(tmp_path) == {sha(first), sha(third)}
+
+
+def test_the_one_in_use_is_kept_even_if_it_is_too_large_alone(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path, 3)
+    store = Store(b"larger than that")
+    assert read(cache, b"larger than that", store) == b"larger than that"
+    assert names(tmp_path) == {sha(b"larger than that")}
+
+
+def test_a_descriptor_outlives_the_eviction_of_its_file(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path, 5)
+    store = Store(b"first", b"other")
+    descriptor = cache.open(sha(b"first"), 5, store.fetch)
+    os.utime(tmp_path / sha(b"first"), (1, 1))
+    read(cache, b"other", store)
+    assert names(tmp_path) == {sha(b"other")}
+    with os.fdopen(descriptor, "rb") as file:
+        assert file.read() == b"first"
+
+
+def test_a_part_that_vanishes_while_the_cache_looks_does_no_harm(tmp_path: Path) -> None:
+    """Another thread's fetch just ended: its name is still listed, and the file is gone."""
+    cache = ArtifactCache(tmp_path, 100)
+    (tmp_path / "gone.part").symlink_to(tmp_path / "nowhere")
+    assert read(cache, b"data", Store(b"data")) == b"data"
+
+
+def test_many_threads_fetch_once(cache: ArtifactCache) -> None:
+    store = Store(b"wanted by all")
+    barrier = threading.Barrier(8)
+
+    def get() -> bytes:
+        barrier.wait(10)
+        return read(cache, b"wanted by all", store)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [future.result(10) for future in [pool.submit(get) for _ in range(8)]]
+    assert answers == [b"wanted by all"] * 8
+    assert len(store.fetched) == 1
+
+
+def test_threads_that_evict_each_others_files_all_get_their_own(tmp_path: Path) -> None:
+    contents = [b"%04d" % n for n in range(40)]
+    cache, store = ArtifactCache(tmp_path, 4), Store(*contents)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda data: read(cache, data, store), contents * 5)) == contents * 5
+
+
+def test_the_directory_is_private(tmp_path: Path) -> None:
+    ArtifactCache(tmp_path / "deep" / "cache", 1)
+    assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,49 @@
+"""What a machine offers: measured where the operator is silent, and never more than there is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workers import capacity
+from workers.capacity import MEGABYTE, measure_capacity
+from workers.configuration import WorkerSettings
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> WorkerSettings:
+    return WorkerSettings(None, "default", None, None, None, None, str(tmp_path), 30, 100)
+
+
+def test_what_the_operator_says_is_taken(silent: WorkerSettings) -> None:
+    said = replace(silent, name="alpha", slots=3, cpu=1.5, memory_mb=512, disk_mb=64)
+    measured = measure_capacity(said)
+    assert (measured.name, measured.slots, measured.cpu) == ("alpha", 3, 1.5)
+    assert (measured.memory_mb, measured.disk_mb) == (512, 64)
+
+
+def test_the_rest_is_measured(silent: WorkerSettings) -> None:
+    measured = measure_capacity(silent)
+    assert measured.name == measured.host == socket.gethostname()
+    assert measured.cpu == len(os.sched_getaffinity(0))
+    assert measured.slots >= 2
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MEGABYTE
+    assert 0 < measured.memory_mb < physical
+    assert 0 < measured.disk_mb <= shutil.disk_usage(silent.state_dir).free // MEGABYTE
+    assert measured.disk_mb <= measured.memory_mb, "a run's disk is memory of this machine"
+
+
+def test_even_a_fraction_of_a_cpu_has_two_slots(silent: WorkerSettings) -> None:
+    assert measure_capacity(replace(silent, cpu=0.1)).slots == 2
+
+
+@pytest.mark.parametrize(("text", "limit"), [("1048576\n", 1048576), ("max\n", None), ("", None)])
+def test_a_limit_of_a_container_is_read(tmp_path: Path, text: str, limit: int | None) -> None:
+    (tmp_path / "memory.max").write_text(text)
+    assert capacity._read_limit(str(tmp_path / "memory.max")) == limit
+    assert capacity._read_limit(str(tmp_path / "absent")) is None

@@ -1,0 +1,270 @@
+"""What a stranger's program left behind: only plain files inside the directory come out, within the caps."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pty
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from jobs import conf
+from jobs.services.attempts import StoredOutput
+from workers import outputs
+from workers.outputs import Collected, collect_outputs
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def store(self, output: StoredOutput, body: IO[bytes]) -> None:
+        body.seek(0)
+        self.files[output.name] = body.read()
+        assert hashlib.sha256(self.files[output.name]).hexdigest() == output.sha256
+        assert len(self.files[output.name]) == output.size
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    directory = tmp_path / "out"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptor_leaks() -> Iterator[None]:
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def collect(directory: Path, shelf: Shelf) -> Collected:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return collect_outputs(descriptor, shelf.store)
+    finally:
+        os.close(descriptor)
+
+
+def test_an_empty_directory_gives_nothing(out: Path, shelf: Shelf) -> None:
+    assert collect(out, shelf) == Collected()
+
+
+def test_files_come_out_with_their_paths(out: Path, shelf: Shelf) -> None:
+    (out / "sub" / "deeper").mkdir(parents=True)
+    contents = {"a.txt": b"a", "empty": b"", "sub/b.bin": bytes(range(256)), "sub/deeper/c": b"c" * 3_000_000}
+    for name, data in contents.items():
+        (out / name).write_bytes(data)
+    collected = collect(out, shelf)
+    assert shelf.files == contents
+    assert sorted(o.name for o in collected.outputs) == sorted(contents)
+    assert collected.problems == []
+
+
+def only_problem(out: Path, shelf: Shelf, name: str) -> None:
+    (out / "good").write_bytes(b"good")
+    collected = collect(out, shelf)
+    assert shelf.files == {"good": b"good"}
+    (problem,) = collected.problems
+    assert name in problem
+    assert "left out" in problem
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "good", "..", "/", "nowhere"])
+def test_a_symlink_is_not_followed(out: Path, shelf: Shelf, target: str) -> None:
+    (out / "link").symlink_to(target)
+    only_problem(out, shelf, "link")
+
+
+def test_a_fifo_is_neither_read_nor_waited_for(out: Path, shelf: Shelf) -> None:
+    os.mkfifo(out / "pipe")
+    only_problem(out, shelf, "pipe")
+
+
+def test_a_socket_is_left_out(out: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(out)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        only_problem(out, shelf, "socket")
+
+
+def test_a_device_is_left_out(shelf: Shelf) -> None:
+    """Terminals are devices that any user can have; their directory holds nothing else."""
+    ends = pty.openpty()
+    try:
+        collected = collect(Path(os.ttyname(ends[1])).parent, shelf)
+    finally:
+        for end in ends:
+            os.close(end)
+    assert collected.outputs == []
+    assert shelf.files == {}
+    assert collected.problems
+
+
+def test_a_hard_link_is_left_out(out: Path, shelf: Shelf) -> None:
+    secret = out.parent / "secret"
+    secret.write_bytes(b"of somebody else")
+    os.link(secret, out / "linked")
+    only_problem(out, shelf, "linked")
+
+
+def nest(out: Path, depth: int) -> str:
+    path = "/".join(["d"] * depth)
+    (out / path).mkdir(parents=True)
+    (out / path / "file").write_bytes(b"x")
+    return f"{path}/file"
+
+
+def test_a_deep_directory_is_read_to_the_limit(out: Path, shelf: Shelf) -> None:
+    name = nest(out, outputs.MAX_DEPTH)
+    assert collect(out, shelf).problems == []
+    assert set(shelf.files) == {name}
+
+
+def test_a_deeper_directory_is_left_out(out: Path, shelf: Shelf) -> None:
+    nest(out, outputs.MAX_DEPTH + 1)
+    only_problem(out, shelf, "d/d/d")
+
+
+def test_a_path_longer_than_its_column_is_left_out(out: Path, shelf: Shelf) -> None:
+    fits = ["x" * 250, "y" * 250, "z" * 250]
+    directory = out
+    for part in fits:
+        directory /= part
+        directory.mkdir()
+    (directory / ("k" * 250)).write_bytes(b"kept")
+    kept = "/".join([*fits, "k" * 250])
+    assert len(kept) == 1003
+    (directory / ("m" * 100)).mkdir()
+    (directory / ("m" * 100) / ("l" * 250)).write_bytes(b"too long")
+    collected = collect(out, shelf)
+    assert set(shelf.files) == {kept}
+    assert len(collected.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [b"new\nline", b"back\\slash", b"bell\x07", b"\xff\xfe", b"escape\x1b[31m", "rtl\u202e".encode()]
+)
+def test_an_odd_name_is_left_out_and_its_report_is_plain_text(out: Path, shelf: Shelf, name: bytes) -> None:
+    descriptor = os.open(os.path.join(os.fsencode(out), name), os.O_CREAT | os.O_WRONLY)
+    os.close(descriptor)
+    collected = collect(out, shelf)
+    assert collected.outputs == []
+    (problem,) = collected.problems
+    assert problem.isprintable()
+    assert problem.encode()
+
+
+@pytest.mark.parametrize("name", ["with space", "ünïcödé", "-rf", ".hidden", "...", "a'b\"c", "名前"])
+def test_an_uncommon_but_harmless_name_is_kept(out: Path, shelf: Shelf, name: str) -> None:
+    (out / name).write_bytes(b"x")
+    assert collect(out, shelf).problems == []
+    assert set(shelf.files) == {name}
+
+
+def test_no_more_files_than_the_cap(out: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "MAX_OUTPUT_FILES", 3)
+    (out / "d").mkdir()
+    for number in range(10):
+        (out / "d" / f"{number}").write_bytes(b"x")
+    collected = collect(out, shelf)
+    assert sorted(shelf.files) == ["d/0", "d/1", "d/2"]
+    assert collected.problems == ["more than 3 output files; the rest was left out"]
+
+
+def test_no_more_bytes_than_the_cap_and_smaller_ones_still_fit(
+    out: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_OUTPUT_BYTES", 10)
+    for name, size in {"a": 6, "b": 5, "c": 4}.items():
+        (out / name).write_bytes(b"x" * size)
+    collected = collect(out, shelf)
+    assert set(shelf.files) == {"a", "c"}
+    assert len(collected.problems) == 1
+    assert collected.problems[0].startswith("b: ")
+
+
+def test_a_sparse_file_counts_with_the_size_it_claims(out: Path, shelf: Shelf) -> None:
+    (out / "huge").touch()
+    os.truncate(out / "huge", conf.MAX_OUTPUT_BYTES + 1)
+    only_problem(out, shelf, "huge")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (b'{"rows": 3}', {"rows": 3}),
+        (b"[1, 2.5, null, true]", [1, 2.5, None, True]),
+        (b'"text"', "text"),
+        ('{"ü": "名"}'.encode(), {"ü": "名"}),
+        (rb'"a backslash: \\u0000"', "a backslash: \\u0000"),
+        (b"0", 0),
+    ],
+)
+def test_a_valid_result_is_taken_and_also_an_output(out: Path, shelf: Shelf, text: bytes, result: object) -> None:
+    (out / "result.json").write_bytes(text)
+    collected = collect(out, shelf)
+    assert (collected.result, collected.problems) == (result, [])
+    assert set(shelf.files) == {"result.json"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"NaN",
+        b'{"a": Infinity}',
+        b"1e999",
+        rb'"nul: \u0000"',
+        rb'{"nul\u0000key": 1}',
+        rb'[[{"deep": "\u0000"}]]',
+        rb'"lone \ud800 surrogate"',
+        b"\xff\xfe\xfd",
+        b"[" * 10_000,
+        b"[" * 100 + b"]" * 100,
+        b"9" * 10_000,
+    ],
+)
+def test_an_invalid_result_is_reported_and_not_taken(out: Path, shelf: Shelf, text: bytes) -> None:
+    (out / "result.json").write_bytes(text)
+    collected = collect(out, shelf)
+    assert collected.result is None
+    assert collected.problems == ["result.json: not valid JSON; not taken as the result"]
+    assert set(shelf.files) == {"result.json"}, "as a file it is as good as any"
+
+
+def test_a_result_that_is_too_large_is_not_taken(out: Path, shelf: Shelf) -> None:
+    (out / "result.json").write_bytes(b'"' + b"x" * conf.MAX_RESULT_BYTES + b'"')
+    collected = collect(out, shelf)
+    assert collected.result is None
+    assert "larger than" in collected.problems[0]
+
+
+def test_a_result_in_a_subdirectory_is_a_file_like_others(out: Path, shelf: Shelf) -> None:
+    (out / "sub").mkdir()
+    (out / "sub" / "result.json").write_bytes(b"1")
+    assert collect(out, shelf).result is None
+
+
+def test_a_store_that_fails_is_heard(out: Path) -> None:
+    (out / "a").write_bytes(b"a")
+
+    def fail(_output: StoredOutput, _body: IO[bytes]) -> None:
+        raise ConnectionError
+
+    descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    with pytest.raises(ConnectionError):
+        collect_outputs(descriptor, fail)
+    os.close(descriptor)
