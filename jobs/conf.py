@@ -29,6 +29,10 @@ UNLISTED_SECONDS = 30.0
 # How often an execution may be lost with its worker before it is taken for the cause.
 MAX_TIMES_LOST = 5
 
+# How often, and at most how far apart, an execution whose program cannot be fetched is tried without using up a try.
+MAX_UNAVAILABLE_ATTEMPTS = 30
+MAX_UNAVAILABLE_BACKOFF_SECONDS = 60.0
+
 # Limits on what a request may ask for.
 MAX_SCRIPT_BYTES = 1024 * 1024
 MAX_ARTIFACT_BYTES = 5 * 1024**3

@@ -42,6 +42,10 @@ class WorkerLeaseLost(PunctualError):
     """The worker's lease ended or a newer incarnation registered; register again."""
 
 
+class WorkerNameTaken(Conflict):
+    """Another worker of this name is alive; give this one a name of its own."""
+
+
 class StorageUnavailable(PunctualError):
     """The object store does not answer; try again in a moment."""
 

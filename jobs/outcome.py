@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs import conf
 from jobs.retry_policy import RetryPolicy, decide
 from jobs.states import Move, Reason
 
@@ -16,7 +17,7 @@ class Verdict:
     burns_try: bool = True
 
 
-def judge(
+def judge(  # noqa: PLR0911 - a table of cases reads best as one
     *,
     reason: Reason,
     exit_code: int | None,
@@ -25,6 +26,7 @@ def judge(
     tries_used: int,
     policy: RetryPolicy,
     repeatable: bool = True,
+    attempt: int = 1,
 ) -> Verdict:
     """`started`: the sandbox was up. A cancel that was asked for wins over however the attempt ended.
 
@@ -36,6 +38,10 @@ def judge(
         return Verdict(Move.RELEASE, Reason.RELEASED, burns_try=False)
     if reason is Reason.EXIT and exit_code == 0:
         return Verdict(Move.SUCCEED, Reason.EXIT)
+    if reason is Reason.ARTIFACT_UNAVAILABLE and repeatable and not started and attempt < conf.MAX_UNAVAILABLE_ATTEMPTS:
+        # The program never ran: an outage of the object store uses up none of its tries.
+        wait = min(conf.MAX_UNAVAILABLE_BACKOFF_SECONDS, 2.0 ** min(attempt, 10))
+        return Verdict(Move.RETRY, reason, retry_seconds=wait, burns_try=False)
     delay = decide(policy, tries_used=tries_used + 1)
     if delay is not None and repeatable:
         return Verdict(Move.RETRY, reason, retry_seconds=delay.total_seconds())

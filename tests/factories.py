@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth.models import User
 
@@ -62,6 +63,7 @@ def make_execution(*, job: Job | None = None, state: State = State.READY) -> Exe
 def make_worker(*, name: str | None = None, **offer: Any) -> Registration:
     fields: dict[str, Any] = {
         "name": name or f"worker-{next(numbers)}",
+        "instance": UUID(int=0),
         "pool": "default",
         "host": "test",
         "slots": 100,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError
 
-from jobs.errors import WorkerLeaseLost
+from jobs.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.services.leases import Offer
 from jobs.states import Reason
 from workers.control_plane import ControlPlane
@@ -27,12 +27,19 @@ LOOKS_A_LEASE = 60
 
 class Agent:
     def __init__(
-        self, control_plane: ControlPlane, offer: Offer, *, lease_seconds: float, renew_seconds: float
+        self,
+        control_plane: ControlPlane,
+        offer: Offer,
+        *,
+        lease_seconds: float,
+        renew_seconds: float,
+        on_evicted: Callable[[], None],
     ) -> None:
         self._control_plane = control_plane
         self._offer = offer
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
+        self._on_evicted = on_evicted
         self._sent_at = time.monotonic()
         self.held = HeldRuns(control_plane.register(offer))
         self._stopping = threading.Event()
@@ -93,7 +100,13 @@ class Agent:
 
     def _register_anew(self) -> None:
         sent_at = time.monotonic()
-        self.held.registration = self._control_plane.register(self._offer)
+        try:
+            self.held.registration = self._control_plane.register(self._offer)
+        except WorkerNameTaken as error:
+            # Taking the name back would only begin a quarrel that costs both their work.
+            logger.warning("%s This one ends.", error)
+            self._on_evicted()
+            return
         self._sent_at = sent_at
         if self._draining:
             # Registering makes it online: it would be given work that it does not take.

@@ -34,8 +34,12 @@ class ArtifactCache:
             fetching = self._fetching.setdefault(sha256, threading.Lock())
         with fetching:
             descriptor = _open_whole(path, size)
-            if descriptor is None:
-                descriptor = self._fetch(path, sha256, size, fetch)
+            if descriptor is not None:
+                return descriptor
+            descriptor = self._fetch(path, sha256, size, fetch)
+        with self._lock:
+            # Whoever waits at this lock still has it; whoever comes later finds the file.
+            self._fetching.pop(sha256, None)
         self._evict(keep=sha256)
         return descriptor
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import signal
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 from celery import bootsteps
 from django.conf import settings
 from kombu import Exchange, Queue
 
+from jobs.errors import WorkerNameTaken
 from jobs.messages import worker_queue
 from jobs.services.leases import Offer
 from workers import runtime
@@ -41,21 +44,26 @@ class AgentStep(bootsteps.StartStopStep):
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
         self._settings: WorkerSettings = settings.PUNCTUAL_WORKER
+        try:
+            self._equip(worker)
+        except (WorkerCannotStart, WorkerNameTaken, SandboxUnavailable) as error:
+            # Celery would show where it came from; what the operator needs is the sentence.
+            raise SystemExit(f"punctual worker: {error}") from error
+
+    def _equip(self, worker: Any) -> None:
         state = Path(self._settings.state_dir).resolve()
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock_directory(state)
         control_plane = DirectControlPlane()
-        try:
-            host = detect_host()
-            clean_leftovers()
-            interpreters = find_runtimes(host)
-        except SandboxUnavailable as error:
-            raise WorkerCannotStart(str(error)) from error
+        host = detect_host()
+        clean_leftovers()
+        interpreters = find_runtimes(host)
         capacity = measure_capacity(self._settings)
         self._agent = Agent(
             control_plane,
             Offer(
                 name=capacity.name,
+                instance=_instance(state),
                 pool=self._settings.pool,
                 host=capacity.host,
                 slots=capacity.slots,
@@ -67,6 +75,7 @@ class AgentStep(bootsteps.StartStopStep):
             ),
             lease_seconds=settings.PUNCTUAL_LEASE_SECONDS,
             renew_seconds=settings.PUNCTUAL_RENEW_SECONDS,
+            on_evicted=lambda: os.kill(os.getpid(), signal.SIGTERM),
         )
         self._flusher = LogFlusher()
         runtime.equip(
@@ -107,3 +116,16 @@ def _lock_directory(state: Path) -> int:
             " and a name of its own (PUNCTUAL_WORKER_NAME)."
         ) from error
     return descriptor
+
+
+def _instance(state: Path) -> UUID:
+    """Made once and kept beside the lock: it tells this worker's restart from another worker of its name."""
+    path = state / "instance"
+    try:
+        return UUID(path.read_text())
+    except (FileNotFoundError, ValueError):
+        instance = uuid4()
+        fresh = path.with_suffix(".new")
+        fresh.write_text(str(instance))
+        fresh.replace(path)
+        return instance

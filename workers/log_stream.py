@@ -16,6 +16,7 @@ FLUSH_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
 MAX_PENDING_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 1024 * 1024
+FLUSH_MYSELF_SECONDS = 5.0
 
 
 class LogStream:
@@ -40,7 +41,11 @@ class LogStream:
 
     def _append(self, stream: str, data: bytes) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or self._pending_bytes < MAX_PENDING_BYTES)
+            has_room = self._changed.wait_for(self._has_room, timeout=FLUSH_MYSELF_SECONDS)
+        if not has_room:
+            # Nobody flushes, or all too slowly: the writer does it, and waits for the control plane itself.
+            self.flush()
+        with self._changed:
             if self._error is not None:
                 raise self._error
             now = datetime.now(UTC)
@@ -51,6 +56,9 @@ class LogStream:
                 self._pending.append(Chunk(self._sequence, stream, now, data))
                 self._sequence += 1
             self._pending_bytes += len(data)
+
+    def _has_room(self) -> bool:
+        return self._error is not None or self._pending_bytes < MAX_PENDING_BYTES
 
     def flush(self) -> None:
         """Sends all that is pending; remembers an error for the writer instead of raising it here."""

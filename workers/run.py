@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
@@ -40,6 +41,8 @@ from workers.sandbox import (
 logger = logging.getLogger(__name__)
 
 PROGRAM = "program"
+FETCH_FOR_SECONDS = 15.0
+FETCH_AGAIN_SECONDS = 0.5
 MEGABYTE = 1024 * 1024
 REASONS = {
     EndReason.EXIT: Reason.EXIT,
@@ -99,7 +102,7 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
 
 def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
     try:
-        descriptor = equipment.cache.open(claimed.sha256, claimed.size, equipment.control_plane.read_artifact)
+        descriptor = _fetch(equipment, held, claimed)
     except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
         return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
     except (StorageUnavailable, OSError) as error:
@@ -115,6 +118,19 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
         return Report(Reason.SANDBOX_ERROR, error=str(error))
     finally:
         os.close(descriptor)
+
+
+def _fetch(equipment: Equipment, held: HeldRun, claimed: Claimed) -> int:
+    """Outlasts a short outage of the object store, but not a wish to stop."""
+    deadline = time.monotonic() + FETCH_FOR_SECONDS
+    while True:
+        try:
+            return equipment.cache.open(claimed.sha256, claimed.size, equipment.control_plane.read_artifact)
+        except (StorageUnavailable, OSError) as error:
+            if held.stop_reason is not None or time.monotonic() >= deadline:
+                raise
+            logger.warning("The artifact of %s cannot be fetched, trying again: %s", claimed.execution_id, error)
+            time.sleep(FETCH_AGAIN_SECONDS)
 
 
 def _watch(equipment: Equipment, hold: Hold, held: HeldRun, run: Run) -> Report:

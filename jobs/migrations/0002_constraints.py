@@ -77,7 +77,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='schedule',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['cron', 'every', 'at'])), name='schedule_kind_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['cron', 'every', 'at', 'solar', 'delay'])), name='schedule_kind_known'),
         ),
         migrations.AddConstraint(
             model_name='schedule',

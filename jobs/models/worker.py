@@ -24,6 +24,7 @@ class Worker(models.Model):
     name = models.CharField(max_length=200, unique=True)
     pool = models.CharField(max_length=63, default="default")
     host = models.CharField(max_length=255)
+    instance = models.UUIDField(help_text="Kept in its state directory: tells a restart from another of its name.")
     incarnation = models.PositiveBigIntegerField(help_text="Grows with every registration; older ones are fenced off.")
     status = models.CharField(max_length=16, choices=WorkerStatus.choices)
     lease_until = models.DateTimeField()

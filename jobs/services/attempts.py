@@ -78,6 +78,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             tries_used=held.tries_used,
             policy=parse_retry_policy(json.loads(held.retry)),
             repeatable=held.delivery != Delivery.AT_MOST_ONCE,
+            attempt=hold.attempt,
         )
         moved = transitions.end(
             hold,

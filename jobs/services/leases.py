@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs import sql
-from jobs.errors import WorkerLeaseLost
+from jobs.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Worker, WorkerStatus
 from jobs.models.ids import new_id
 from jobs.services import dependencies, transitions
@@ -27,6 +27,7 @@ class Offer:
     """What a worker says about itself when it registers."""
 
     name: str
+    instance: UUID
     pool: str
     host: str
     slots: int
@@ -54,11 +55,12 @@ class Order:
 
 def register_worker(offer: Offer) -> Registration:
     with transaction.atomic(), bounded(statement_seconds=10):
-        registration = sql.fetch(
+        registered = sql.fetch(
             "register_worker",
             {
                 "id": new_id(),
                 "name": offer.name,
+                "instance": offer.instance,
                 "pool": offer.pool,
                 "host": offer.host,
                 "lease_seconds": settings.PUNCTUAL_LEASE_SECONDS,
@@ -70,7 +72,12 @@ def register_worker(offer: Offer) -> Registration:
                 "disk_mb": offer.disk_mb,
             },
             Registration,
-        )[0]
+        )
+        if not registered:
+            raise WorkerNameTaken(
+                f"Another worker called {offer.name} is alive; give this one a name of its own (PUNCTUAL_WORKER_NAME)."
+            )
+        registration = registered[0]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation})
         dependencies.resolve_dependents(lost)
     return registration

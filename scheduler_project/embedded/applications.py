@@ -48,13 +48,12 @@ def application_environment(
 
 
 def application_processes(layout: Layout, environment: Mapping[str, str]) -> tuple[ProcessSpec, ...]:
-    scripts = Path(sys.executable).parent
     celery = (sys.executable, "-m", "celery", "-A", "scheduler_project")
     return (
         ProcessSpec(
             name="web",
             argv=(
-                str(scripts / "granian"),
+                *(sys.executable, "-m", "granian"),
                 *("--interface", "wsgi", "--host", LOOPBACK, "--port", str(layout.web_port)),
                 *("--workers", "1", "--blocking-threads", "16", "--respawn-failed-workers"),
                 "scheduler_project.wsgi:application",

@@ -72,7 +72,7 @@ class StackConfig:
             secrets_found, ports_found = document["secrets"], document["ports"]
             found = cls(Secrets(**secrets_found), InternalPorts(**ports_found))
             sound = all(type(value) is str and value for value in secrets_found.values()) and all(
-                type(value) is int for value in ports_found.values()
+                type(value) is int and 0 < value < 65536 - PAIR_OFFSET for value in ports_found.values()
             )
         except FileNotFoundError:
             return None

@@ -13,7 +13,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from scheduler_project.embedded.layout import FLOWER_PORT_VARIABLE, WEB_PORT_VARIABLE, Layout
+from scheduler_project.embedded.layout import CHECKOUT, FLOWER_PORT_VARIABLE, WEB_PORT_VARIABLE, Layout
 from scheduler_project.embedded.ports import LOOPBACK
 from scheduler_project.embedded.postgres import identity_for_postgres
 from scheduler_project.embedded.private_files import make_private_directory
@@ -41,6 +41,12 @@ def prepare_directories(layout: Layout) -> None:
             f"The local stack runs jobs in Linux sandboxes, and this is {platform.system()}: "
             "start it in a Linux virtual machine."
         )
+    for path in (CHECKOUT, layout.var):
+        if any(character in str(path) for character in '"$`\\'):
+            raise StackProblem(
+                f"PostgreSQL cannot be started from {path}, because of a character in that path that shells "
+                "interpret: move it to a path without quotes, dollar signs and backslashes."
+            )
     try:
         make_private_directory(layout.var)
         _require_own(layout.var)

@@ -26,6 +26,7 @@ LOG_BACKUPS = 3
 START_SECONDS = 2
 # Each failed start waits a second longer than the one before, so it tries for days before it gives up.
 START_RETRIES = 500
+SUPERVISORD = Path(__file__).with_name("supervisord.py")
 
 
 def start_supervisor(stack: Stack, *, stays_behind: bool) -> subprocess.Popen[bytes]:
@@ -34,7 +35,7 @@ def start_supervisor(stack: Stack, *, stays_behind: bool) -> subprocess.Popen[by
     configuration = write_configuration(stack)
     supervisor = ProcessSpec(
         name=SUPERVISOR,
-        argv=(sys.executable, "-m", "supervisor.supervisord", "-c", configuration.name),
+        argv=(sys.executable, "-P", str(SUPERVISORD), "-c", configuration.name),
         environment=engine_environment(layout.run),
         directory=layout.run,
         ends_with_parent=not stays_behind,

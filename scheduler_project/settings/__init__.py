@@ -76,6 +76,11 @@ DATABASES["default"] |= {
     "OPTIONS": {
         **DATABASES["default"].get("OPTIONS", {}),
         "connect_timeout": 5,
+        # A database that vanished with its machine is noticed in seconds, not when the kernel gives up.
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
         "prepare_threshold": None,
         "pool": {"min_size": 1, "max_size": environment.database_pool_size, "timeout": 4},
     },

@@ -91,4 +91,25 @@ def test_every_verdict_is_a_legal_move(
     state = State.RUNNING if started else State.CLAIMED
     if judged.move is not Move.SUCCEED:  # a success that never started is refused by the fence
         assert (state, MOVES[judged.move][1]) in LEGAL
-    assert judged.burns_try or judged.move is Move.RELEASE
+    never_ran = reason is Reason.ARTIFACT_UNAVAILABLE and not started
+    assert judged.burns_try or judged.move is Move.RELEASE or never_ran
+
+
+def test_an_outage_of_the_object_store_uses_up_no_try() -> None:
+    def unavailable(attempt: int, *, repeatable: bool = True, started: bool = False) -> Verdict:
+        return judge(
+            reason=Reason.ARTIFACT_UNAVAILABLE,
+            exit_code=None,
+            cancelled=False,
+            started=started,
+            tries_used=0,
+            policy=RetryPolicy(),
+            repeatable=repeatable,
+            attempt=attempt,
+        )
+
+    assert unavailable(1) == Verdict(Move.RETRY, Reason.ARTIFACT_UNAVAILABLE, retry_seconds=2, burns_try=False)
+    assert unavailable(29).retry_seconds == 60
+    assert unavailable(30).move is Move.FAIL
+    assert unavailable(1, repeatable=False).move is Move.FAIL
+    assert unavailable(1, started=True).move is Move.FAIL, "its outputs could not be stored: it did run"

@@ -60,6 +60,7 @@ class Reaped:
 
     cpu_seconds: float | None = None
     monitor_failed: bool = False  # bubblewrap ended by itself with an error
+    launcher_gone: bool = False
 
 
 class Launcher:
@@ -110,7 +111,7 @@ class Launcher:
         try:
             answer, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, (), restart=False)
         except SandboxError:
-            return Reaped()
+            return Reaped(launcher_gone=True)
         return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
 
     def close(self) -> None:

@@ -186,9 +186,12 @@ class Run:
 
     def _outcome(self, *, truncated: bool) -> Outcome:
         reaped = self._reaped or Reaped()
+        exit_code = exit_code_in(read_all(self._pipes.status))
+        # A launcher that dies takes its sandboxes along: that is not the program's doing.
+        fell_with_launcher = reaped.launcher_gone and exit_code is None
         end = classify_end(
-            verdict=self._verdict,
-            exit_code=exit_code_in(read_all(self._pipes.status)),
+            verdict=self._verdict or (EndReason.KILLED if fell_with_launcher else None),
+            exit_code=exit_code,
             out_of_memory=self._usage.out_of_memory,
             not_executed=reaped.monitor_failed,
         )

@@ -170,3 +170,16 @@ def test_two_starts_at_once_are_refused(stack: Stack) -> None:
         pass
     with exclusively(stack.layout):
         pass
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(stack: Stack) -> None:
+    """On a full disk every write fails; so it does on this device."""
+    stack.layout.log("supervisord").symlink_to("/dev/full")
+    child, supervisor = begin(stack, "web")
+    assert eventually(lambda: is_running(supervisor, "web"))
+    killed = pid_of(supervisor, "web")
+
+    os.kill(killed, signal.SIGKILL)
+
+    assert eventually(lambda: is_running(supervisor, "web") and pid_of(supervisor, "web") != killed)
+    assert child.poll() is None

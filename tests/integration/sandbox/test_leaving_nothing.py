@@ -89,7 +89,7 @@ def test_a_lost_launcher_ends_its_runs_and_is_replaced(host: Host) -> None:
     with sandbox.start(shell("echo ready; sleep 1000"), limits()) as run:
         (launcher,) = [pid for pid in set(children(os.getpid())) - known if b"launcher" in _cmdline(pid)]
         outcome = run.stream(Recorder(lambda _: os.kill(launcher, signal.SIGKILL)))
-    assert (outcome.reason, outcome.signal) == (EndReason.SIGNAL, 9)
+    assert outcome.reason is EndReason.KILLED, "not the program's doing"
     assert execute(sandbox, "echo again").stdout == b"again\n"
     sandbox.close()
     assert run_cgroups(os.getpid()) == []
@@ -101,7 +101,7 @@ def test_closing_a_sandbox_ends_its_runs(host: Host) -> None:
     with sandbox.start(shell("sleep 1000; : $0", marker), limits()) as run:
         assert wait_for(lambda: bool(processes_with(marker)))
         sandbox.close()
-        assert run.stream(Recorder()).reason is EndReason.SIGNAL
+        assert run.stream(Recorder()).reason is EndReason.KILLED
         try:
             run.stream(Recorder())
             raise AssertionError("a run was streamed twice")

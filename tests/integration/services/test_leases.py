@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings
 
 from jobs import conf
-from jobs.errors import StaleAttempt, WorkerLeaseLost
+from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Attempt, Dependency, Execution, Worker
 from jobs.services import attempts, leases, transitions
 from jobs.services.leases import Order, Registration
@@ -197,3 +197,19 @@ def test_a_lost_worker_does_not_come_back_by_draining() -> None:
     Worker.objects.update(status="lost")
     leases.drain_worker(worker)
     assert the_worker().status == "lost"
+
+
+def test_another_worker_of_a_living_ones_name_is_refused() -> None:
+    first = make_worker(name="twin", instance=UUID(int=1))
+    with pytest.raises(WorkerNameTaken, match="PUNCTUAL_WORKER_NAME"):
+        make_worker(name="twin", instance=UUID(int=2))
+    assert leases.renew_lease(first, []) == [], "the first one noticed nothing"
+    assert make_worker(name="twin", instance=UUID(int=1)).incarnation == 2, "its own restart is welcome"
+
+
+@pytest.mark.parametrize("gone", [{"status": "offline"}, {"status": "lost"}, {"lease_until": "1999-01-01T00:00Z"}])
+def test_the_name_of_a_worker_that_is_gone_is_free(gone: dict[str, str]) -> None:
+    first = make_worker(name="twin", instance=UUID(int=1))
+    Worker.objects.filter(id=first.worker_id).update(**gone)
+    second = make_worker(name="twin", instance=UUID(int=2))
+    assert (second.worker_id, second.incarnation) == (first.worker_id, 2)

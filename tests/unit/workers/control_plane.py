@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 from uuid import UUID, uuid4
 
+from jobs.errors import WorkerNameTaken
 from jobs.services.attempts import Report, StoredOutput
 from jobs.services.leases import Offer, Order, Registration
 from jobs.services.logs import Chunk
 from jobs.services.transitions import Claimed, Hold, Moved
 
-OFFER = Offer("w", "default", "h", 1, 1.0, 1, 1, [], {})
+OFFER = Offer("w", UUID(int=0), "default", "h", 1, 1.0, 1, 1, [], {})
 
 
 class MemoryControlPlane:
@@ -22,6 +23,8 @@ class MemoryControlPlane:
         self.renewals: list[list[tuple[UUID, int]]] = []
         self.reports: list[Report] = []
         self.renewed = threading.Event()
+        self.evicted = threading.Event()
+        self.name_is_taken = False
         self.on_renew: Callable[[], list[Order]] = list
         self.on_read: Callable[[str], Iterator[bytes]] = lambda _sha256: iter(())
         self.claimed: Claimed | None = None
@@ -29,6 +32,8 @@ class MemoryControlPlane:
 
     def register(self, offer: Offer) -> Registration:
         self.asked.append("register")
+        if self.name_is_taken:
+            raise WorkerNameTaken
         self._incarnation += 1
         return Registration(self.worker_id, self._incarnation)
 

@@ -53,7 +53,7 @@ def plane() -> MemoryControlPlane:
 
 
 def make_agent(plane: MemoryControlPlane, *, lease: float = 60, renew: float = 60) -> Agent:
-    return Agent(plane, OFFER, lease_seconds=lease, renew_seconds=renew)
+    return Agent(plane, OFFER, lease_seconds=lease, renew_seconds=renew, on_evicted=plane.evicted.set)
 
 
 @contextmanager
@@ -208,3 +208,16 @@ def test_a_control_plane_that_is_away_does_not_stop_the_goodbye(plane: MemoryCon
     agent = make_agent(Away())
     agent.drain(0)
     assert agent.held.wait_until_empty(0)
+
+
+def test_a_worker_whose_name_was_taken_meanwhile_ends(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+
+    def lost() -> list[Order]:
+        raise WorkerLeaseLost
+
+    plane.on_renew = lost
+    plane.name_is_taken = True
+    agent.renew()
+    assert plane.evicted.is_set()
+    assert agent.held.registration.incarnation == 1, "it holds on to nothing new"
