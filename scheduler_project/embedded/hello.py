@@ -20,6 +20,7 @@ SCRIPT = 'echo "Hello from Punctual: this ran in a sandbox, on $(uname -s) $(una
 END_SECONDS = 60.0
 CALL_SECONDS = 10.0
 POLL_SECONDS = 0.1
+UNAVAILABLE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,13 @@ class _Api:
         self._client = client
 
     def request(self, method: str, path: str, body: object = None) -> httpx.Response:
+        deadline = time.monotonic() + UNAVAILABLE_SECONDS
         try:
             response = self._client.request(method, path, json=body)
+            # Just started, the object store answers a moment before it can also store.
+            while response.status_code == httpx.codes.SERVICE_UNAVAILABLE and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+                response = self._client.request(method, path, json=body)
             response.raise_for_status()
         except httpx.HTTPStatusError as error:
             raise StackProblem(

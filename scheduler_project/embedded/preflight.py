@@ -41,12 +41,11 @@ def prepare_directories(layout: Layout) -> None:
             f"The local stack runs jobs in Linux sandboxes, and this is {platform.system()}: "
             "start it in a Linux virtual machine."
         )
-    for path in (CHECKOUT, layout.var):
-        if any(character in str(path) for character in '"$`\\'):
-            raise StackProblem(
-                f"PostgreSQL cannot be started from {path}, because of a character in that path that shells "
-                "interpret: move it to a path without quotes, dollar signs and backslashes."
-            )
+    if any(character in str(CHECKOUT) for character in '"$`\\'):
+        raise StackProblem(
+            f"PostgreSQL cannot be started from {CHECKOUT}, because a character in that path means something to "
+            "shells: move the checkout to a path without double quotes, dollar signs and backslashes."
+        )
     try:
         make_private_directory(layout.var)
         _require_own(layout.var)

@@ -24,6 +24,7 @@ from scheduler_project.embedded.engines import Engines
 from scheduler_project.embedded.postgres import Postgres
 from scheduler_project.embedded.problems import StackProblem
 from scheduler_project.embedded.seaweedfs import Seaweedfs
+from tests.integration.embedded.waiting import eventually
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -126,6 +127,15 @@ def test_nothing_listens_beyond_loopback_or_on_an_unknown_port(own: Engines) -> 
         assert {address.port for address in listening} <= set(process.engine.ports())
 
 
+def _can_read(client: S3Client, key: str) -> bool:
+    try:
+        client.get_object(Bucket="kept", Key=key)
+    except ClientError as error:
+        assert error.response["Error"]["Code"] == "InternalError", "not yet is not the same as gone"
+        return False
+    return True
+
+
 def test_what_was_written_survives_a_kill(own: Engines) -> None:
     environment = own.environment()
     client = s3(own)
@@ -146,6 +156,7 @@ def test_what_was_written_survives_a_kill(own: Engines) -> None:
         process.start()
 
     assert own.environment() == environment
+    assert eventually(lambda: _can_read(client, "small")), "its parts find each other a moment after it answers"
     assert client.get_object(Bucket="kept", Key="small")["Body"].read() == b"1"
     assert len(client.get_object(Bucket="kept", Key="large")["Body"].read()) == 9_000_000
     with redis.Redis.from_url(environment["REDIS_URL"]) as broker:
