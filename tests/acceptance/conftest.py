@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.stack import Stack, wait_for
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_means_something() -> None:
+    """A shell that runs the suite in the background has it, and all that it starts, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

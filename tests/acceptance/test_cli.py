@@ -156,8 +156,6 @@ def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, scrip
     waiting = subprocess.Popen(
         [sys.executable, "-m", "cli", "run", job_id, "--wait"],
         cwd=ROOT, env=environment_of(stack), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # Whoever runs the tests in the background made Ctrl-C something to ignore.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )  # fmt: skip
     try:
         assert waiting.stdout is not None
