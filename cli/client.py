@@ -131,6 +131,9 @@ class Client:
     def workers(self, *, limit: int = 100) -> list[Worker]:
         return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
 
+    def audit_firings(self, *, from_: str, to: str | None = None, job_id: str | None = None) -> JsonObject:
+        return self._transport.get("audit/firings", {"from": from_, **_given(to=to, job_id=job_id)})
+
     def _listing(self, path: str, filters: Mapping[str, str], limit: int) -> Iterator[JsonObject]:
         return islice(self._pages(path, {**filters, "limit": min(limit, LARGEST_PAGE)}), limit)
 

@@ -7,7 +7,17 @@ CATCH_UP_GRACE_SECONDS = 10.0
 
 # One transaction settles at most this many schedules, and this many instants of each.
 FIRE_BATCH_SCHEDULES = 500
-FIRE_BATCH_INSTANTS_EACH = 100
+FIRE_BATCH_INSTANTS_EACH = 200
+# Up to this many instants that a batch drops of one schedule are rows of their own, more are one range.
+MAX_MISSED_ROWS = 10
+# How many executions of a job may wait before new firings are skipped.
+MAX_BACKLOG = 1000
+
+# One step of the backfills looks at this many instants, and a job's backfill goes on while fewer executions than this
+# of the job are unfinished: past work never crowds out the present.
+BACKFILL_BATCH_INSTANTS = 1000
+BACKFILL_MAX_WAITING = 100
+MAX_BACKFILL_INSTANTS = 50_000
 
 PLACE_BATCH_EXECUTIONS = 500
 PUBLISH_BATCH_MESSAGES = 500

@@ -87,7 +87,7 @@ def target(move: Move) -> str:
 
 
 class Reason(StrEnum):
-    """Why an attempt ended."""
+    """Why an attempt, or an execution that never ran, ended."""
 
     EXIT = "exit"
     TIMEOUT = "timeout"
@@ -98,3 +98,7 @@ class Reason(StrEnum):
     ARTIFACT_MISMATCH = "artifact_mismatch"
     ARTIFACT_UNAVAILABLE = "artifact_unavailable"
     SANDBOX_ERROR = "sandbox_error"
+    CATCH_UP = "catch_up"  # missed: too old when something could fire again
+    OVERLAP = "overlap"  # skipped: others of its job had not ended yet
+    BACKLOG = "backlog"  # skipped: too many of its job wait already
+    DEPENDENCY = "dependency"  # skipped: an upstream did not end as its condition says

@@ -8,32 +8,59 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import redis
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 logger = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
 CHANNEL = "punctual:wake"
 TIMEOUT_SECONDS = 0.05
-LISTEN_TIMEOUT_SECONDS = 0.25
+LISTEN_TIMEOUT_SECONDS = 0.1
 PAUSE_AFTER_ERROR_SECONDS = 1.0
 
 
-class Waker:
-    def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+class HurriedRedis:
+    """Redis for callers that cannot wait for it: one short try, and after an error none for a moment."""
+
+    def __init__(self, url: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.client = redis.Redis.from_url(
+            url,
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.errors = 0
         self._quiet_until = 0.0
 
-    def wake(self) -> None:
+    def attempt(self, command: Callable[[redis.Redis], Answer]) -> Answer | None:
+        """The command's answer, or None when Redis did not give it in time or was not asked."""
         if time.monotonic() < self._quiet_until:
-            return
+            return None
         try:
-            self._redis.publish(CHANNEL, b"1")
+            return command(self.client)
         except redis.RedisError as error:
+            self.errors += 1
             self._quiet_until = time.monotonic() + PAUSE_AFTER_ERROR_SECONDS
-            logger.warning("Beat was not woken, it will look by itself: %s", error)
+            logger.warning("Redis does not answer in time; it is left alone for a moment: %s", error)
+            return None
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Waker:
+    def __init__(self, connection: HurriedRedis) -> None:
+        self._redis = connection
+
+    def wake(self) -> None:
+        self._redis.attempt(lambda client: client.publish(CHANNEL, b"1"))
 
 
 class WakeListener:
@@ -45,18 +72,23 @@ class WakeListener:
             # A frozen Redis must not hold up beat: what is due does not wait for it.
             socket_timeout=LISTEN_TIMEOUT_SECONDS,
             socket_connect_timeout=LISTEN_TIMEOUT_SECONDS,
+            retry=Retry(NoBackoff(), 0),
             health_check_interval=10,
         )
         self._subscription: redis.client.PubSub | None = None
+        self._deaf_until = 0.0
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        try:
-            woken = self._listen(deadline)
-        except redis.RedisError as error:
-            logger.warning("Beat cannot hear wake-ups and looks by itself meanwhile: %s", error)
-            self.close()
-            woken = False
+        woken = False
+        # Each try to listen may cost its time-outs, and somebody may be due meanwhile: not one at every wait.
+        if time.monotonic() >= self._deaf_until:
+            try:
+                woken = self._listen(deadline)
+            except redis.RedisError as error:
+                logger.warning("Beat cannot hear wake-ups and looks by itself meanwhile: %s", error)
+                self._deaf_until = time.monotonic() + PAUSE_AFTER_ERROR_SECONDS
+                self.close()
         if not woken:
             # An absent Redis answers at once: without this, beat would spin.
             time.sleep(max(0.0, deadline - time.monotonic()))
@@ -84,9 +116,10 @@ class WakeListener:
 
 
 @lru_cache(maxsize=1)
-def _waker() -> Waker:
-    return Waker(settings.PUNCTUAL_REDIS_URL)
+def hurried_redis() -> HurriedRedis:
+    """Shared by all that a request tells Redis, so that one time-out is all that it can cost."""
+    return HurriedRedis(settings.PUNCTUAL_REDIS_URL)
 
 
 def wake_beat() -> None:
-    _waker().wake()
+    Waker(hurried_redis()).wake()

@@ -10,10 +10,11 @@ from rest_framework import serializers
 
 from jobs import conf
 from jobs.api.fields import InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
-from jobs.models import Condition, Delivery
-from jobs.recurrence import CatchUp, Kind
+from jobs.models import Condition, Delivery, Overlap
+from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
 from jobs.retry_policy import parse_retry_policy
 from jobs.services.job_spec import RUNTIMES, DependencySpec, JobSpec, Requirements, ScheduleSpec
+from jobs.services.schedules import KIND_FIELDS
 
 DAY_SECONDS = 86_400
 MAX_WINDOW_SECONDS = 366 * DAY_SECONDS
@@ -23,7 +24,9 @@ LARGEST_INTEGER = 2**31 - 1
 class ScheduleInput(StrictSerializer):
     cron = TextField(required=False, help_text="Five fields, or @hourly, @daily, @weekly, @monthly, @yearly.")
     every_seconds = NumberField(required=False, help_text="An interval, counted from starts_at.")
+    delay_seconds = NumberField(required=False, help_text="So long after the run before has ended; the first at once.")
     at = InstantField(required=False, help_text="A single instant.")
+    solar = TextField(required=False, help_text="An event of the sun and a place: sunset 48.85,2.35.")
     timezone = TextField(default="UTC", max_length=64, help_text="An IANA name, such as Europe/Paris.")
     starts_at = InstantField(default=None, allow_null=True, help_text="Default: now.")
     ends_at = InstantField(default=None, allow_null=True)
@@ -31,10 +34,15 @@ class ScheduleInput(StrictSerializer):
     catch_up = serializers.ChoiceField([c.value for c in CatchUp], default=CatchUp.LATEST.value)
     catch_up_window_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=MAX_WINDOW_SECONDS)
 
+    excluded_dates = serializers.ListField(
+        child=serializers.DateField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
+    )
+    max_count = WholeNumberField(default=None, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        given = [name for name in ("cron", "every_seconds", "at") if name in attrs]
+        given = [name for name in KIND_FIELDS.values() if name in attrs]
         if len(given) != 1:
-            message = "A schedule has exactly one of cron, every_seconds and at."
+            message = f"A schedule has exactly one of {', '.join(KIND_FIELDS.values())}."
             raise serializers.ValidationError({given[1] if given else "cron": [message]})
         return attrs
 
@@ -73,7 +81,7 @@ class JobInput(StrictSerializer):
     timeout_seconds = NumberField(default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS)
     retry = RetryInput(required=False)
     max_concurrency = WholeNumberField(default=1, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
-    overlap = serializers.ChoiceField(["queue"], default="queue")
+    overlap = serializers.ChoiceField(Overlap.values, default=Overlap.QUEUE.value)
     delivery = serializers.ChoiceField(Delivery.values, default=Delivery.AT_LEAST_ONCE.value)
     network = serializers.BooleanField(default=False)
 
@@ -101,19 +109,22 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         timeout_seconds=values["timeout_seconds"],
         retry=parse_retry_policy(values.get("retry", {})),
         max_concurrency=values["max_concurrency"],
+        overlap=Overlap(values["overlap"]),
         delivery=Delivery(values["delivery"]),
     )
 
 
 def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
-    if "cron" in values:
-        kind, expression = Kind.CRON, values["cron"]
-    elif "at" in values:
-        kind, expression = Kind.AT, values["at"].isoformat()
-    else:
-        # Not float's own text: that is 1e-07 or 1e+16 at the ends.
-        kind, expression = Kind.EVERY, f"{Decimal(repr(values['every_seconds'])):f}"
-        expression = expression.removesuffix(".0")
+    kind = next(kind for kind, name in KIND_FIELDS.items() if name in values)
+    written = values[KIND_FIELDS[kind]]
+    match kind:
+        case Kind.AT:
+            expression = written.isoformat()
+        case Kind.EVERY | Kind.DELAY:
+            # Not float's own text: that is 1e-07 or 1e+16 at the ends.
+            expression = f"{Decimal(repr(written)):f}".removesuffix(".0")
+        case _:
+            expression = written
     return ScheduleSpec(
         kind=kind,
         expression=expression,
@@ -123,4 +134,6 @@ def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
         jitter_seconds=values["jitter_seconds"],
         catch_up=CatchUp(values["catch_up"]),
         catch_up_window_seconds=values["catch_up_window_seconds"],
+        excluded_dates=values["excluded_dates"],
+        max_count=values["max_count"],
     )

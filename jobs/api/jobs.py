@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -16,16 +15,16 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import StrictSerializer
+from jobs.api.fields import StrictSerializer, TextField
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
-from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput
+from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SubmittedJobOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Execution, Job, Schedule
 from jobs.querysets.job_status import JobStatus, with_status
 from jobs.querysets.visibility import visible_to
-from jobs.recurrence import Kind, Recurrence
-from jobs.services import commands
+from jobs.recurrence import Instant, Kind, preview
+from jobs.services import commands, linting, schedules
 
 
 class JobQuery(PageQuery):
@@ -66,12 +65,12 @@ class Jobs(ApiView):
         wanted = {column: query[name] for name, column in columns.items() if name in query}
         return page(rows.filter(**wanted), request, JobOutput)
 
-    @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: JobOutput})
+    @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SubmittedJobOutput})
     def post(self, request: Request) -> Response:
         user = user_of(request)
         job = commands.submit_job(owner=user, spec=job_spec(read_body(JobInput, request)))
         return Response(
-            JobOutput(jobs_of(user).get(id=job.id)).data,
+            SubmittedJobOutput(jobs_of(user).get(id=job.id), context={"warnings": linting.lint_schedules(job.id)}).data,
             status=status.HTTP_201_CREATED,
             headers={"Location": f"{request.path}/{job.id}"},
         )
@@ -93,6 +92,30 @@ class JobCancel(ApiView):
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
 
+class PauseInput(StrictSerializer):
+    note = TextField(default="", allow_blank=True, max_length=1000, help_text="Why, for whoever finds it paused.")
+
+
+class JobPause(ApiView):
+    @extend_schema(operation_id="jobs_pause", request=PauseInput, responses=JobOutput)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        body = read_body(PauseInput, request)
+        user = user_of(request)
+        find(visible_to(user, Job.objects.all()), job_id)
+        commands.pause_job(job_id, note=str(body["note"]))
+        return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
+
+
+class JobResume(ApiView):
+    @extend_schema(operation_id="jobs_resume", request=None, responses=JobOutput)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        read_body(NoInput, request)
+        user = user_of(request)
+        find(visible_to(user, Job.objects.all()), job_id)
+        commands.resume_job(job_id)
+        return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
+
+
 class JobExecute(ApiView):
     @extend_schema(operation_id="jobs_execute", request=None, responses={201: ExecutionOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
@@ -108,19 +131,26 @@ class JobNext(ApiView):
     def get(self, request: Request, job_id: UUID) -> Response:
         query = read_query(NextQuery, request)
         job = find(visible_to(user_of(request), Job.objects.all()), job_id)
-        coming = heapq.merge(*(_instants(schedule) for schedule in job.schedules.all()))
+        now = schedules.database_now()
+        count = int(str(query["count"]))
+        coming = heapq.merge(
+            *(_coming(schedule, now, count) for schedule in job.schedules.filter(next_instant__isnull=False)),
+            key=lambda instant: instant.at,
+        )
         results = [
-            {"at": at, "local": at.astimezone(ZoneInfo(zone)).isoformat(), "note": None}
-            for at, zone in islice(coming, int(str(query["count"])))
+            {"at": instant.at, "local": instant.local.isoformat(), "note": instant.note}
+            for instant in islice(coming, count)
         ]
         return Response({"results": InstantOutput(results, many=True).data})
 
 
-def _instants(schedule: Schedule) -> Iterator[tuple[datetime, str]]:
-    recurrence = Recurrence(
-        Kind(schedule.kind), schedule.expression, schedule.timezone, schedule.starts_at, schedule.ends_at
-    )
-    instant = schedule.next_instant
-    while instant is not None:
-        yield instant, schedule.timezone
-        instant = recurrence.next_after(instant)
+def _coming(schedule: Schedule, now: datetime, count: int) -> list[Instant]:
+    """Of a fixed delay only the next one is known, and of a limited schedule only as many as are left."""
+    if schedule.next_instant is None:
+        return []
+    if schedule.kind == Kind.DELAY:
+        return [Instant(schedule.next_instant, schedule.next_instant.astimezone(ZoneInfo(schedule.timezone)), None)]
+    if schedule.max_count is not None:
+        count = min(count, schedule.max_count - schedule.settled_count)
+    after = min(now, schedule.next_instant - timedelta(microseconds=1))
+    return preview(schedules.recurrence_of(schedule), after, count)

@@ -8,31 +8,36 @@ from rest_framework import serializers
 
 from jobs.models import Artifact, Attempt, Dependency, Execution, ExecutionEvent, Job, Queue, Schedule, Worker
 from jobs.querysets.job_status import JobStatus
-from jobs.recurrence import Kind
+from jobs.recurrence import Kind, describe
 from jobs.services.artifacts import Announced
+from jobs.services.schedules import KIND_FIELDS, recurrence_of
 from jobs.states import State
 
 
 class ScheduleOutput(serializers.ModelSerializer[Schedule]):
+    in_words = serializers.SerializerMethodField()
+
     class Meta:
         model = Schedule
         fields = [
-            "id", "timezone", "starts_at", "ends_at", "jitter_seconds", "catch_up", "catch_up_window_seconds",
-            "next_instant", "quarantined_at", "quarantine_error",
+            "id", "in_words", "timezone", "starts_at", "ends_at", "jitter_seconds", "catch_up",
+            "catch_up_window_seconds", "excluded_dates", "max_count", "settled_count", "next_instant", "quarantined_at",
+            "quarantine_error",
         ]  # fmt: skip
         read_only_fields = fields
 
+    def get_in_words(self, schedule: Schedule) -> str | None:
+        """Null for one in quarantine: what cannot be computed cannot be told either."""
+        return None if schedule.quarantined_at else describe(recurrence_of(schedule))
+
     def to_representation(self, instance: Schedule) -> dict[str, Any]:
-        """In the words in which it was written: one of cron, every_seconds, at."""
+        """In the words in which it was written: one of cron, every_seconds, delay_seconds, at, solar."""
         shown: dict[str, Any] = super().to_representation(instance)
-        match Kind(instance.kind):
-            case Kind.CRON:
-                written: dict[str, Any] = {"cron": instance.expression}
-            case Kind.EVERY:
-                written = {"every_seconds": float(instance.expression)}
-            case Kind.AT:
-                written = {"at": instance.expression.replace("+00:00", "Z")}
-        return {"id": shown.pop("id"), **written, **shown}
+        kind, written = Kind(instance.kind), instance.expression
+        value: str | float = float(written) if kind in (Kind.EVERY, Kind.DELAY) else written
+        if kind is Kind.AT:
+            value = written.replace("+00:00", "Z")
+        return {"id": shown.pop("id"), KIND_FIELDS[kind]: value, **shown}
 
 
 class DependencyOutput(serializers.ModelSerializer[Dependency]):
@@ -67,7 +72,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
     timeout_seconds = serializers.FloatField(source="current_version.timeout_seconds")
     retry = serializers.JSONField(source="current_version.retry")
     max_concurrency = serializers.IntegerField(source="current_version.max_concurrency", allow_null=True)
-    overlap = serializers.CharField(default="queue")
+    overlap = serializers.CharField(source="current_version.overlap")
     delivery = serializers.CharField(source="current_version.delivery")
     network = serializers.BooleanField(default=False)
     next_instant = serializers.DateTimeField(allow_null=True)
@@ -77,9 +82,23 @@ class JobOutput(serializers.ModelSerializer[Job]):
         fields = [
             "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "schedules",
             "dependencies", "priority", "queue", "requirements", "timeout_seconds", "retry", "max_concurrency",
-            "overlap", "delivery", "network", "next_instant", "created_at", "updated_at",
+            "overlap", "delivery", "network", "next_instant", "paused_at", "paused_note", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
+
+
+class SubmittedJobOutput(JobOutput):
+    """A job and what its owner should know about its schedules; given in the context."""
+
+    warnings = serializers.SerializerMethodField()
+
+    class Meta(JobOutput.Meta):
+        fields = [*JobOutput.Meta.fields, "warnings"]
+        read_only_fields = fields
+
+    def get_warnings(self, job: Job) -> list[str]:
+        warnings: list[str] = self.context["warnings"]
+        return warnings
 
 
 class ExecutionOutput(serializers.ModelSerializer[Execution]):

@@ -7,7 +7,7 @@ from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from jobs.api import artifacts, executions, fleet, jobs, logs, problems
+from jobs.api import artifacts, audit, backfills, executions, fleet, jobs, logs, problems
 from jobs.api.schema import BearerTokenScheme
 
 # Known to drf-spectacular by having been imported.
@@ -23,8 +23,13 @@ urlpatterns = [
     path("jobs", jobs.Jobs.as_view()),
     path("jobs/<uuid:job_id>", jobs.JobDetail.as_view()),
     path("jobs/<uuid:job_id>/cancel", jobs.JobCancel.as_view()),
+    path("jobs/<uuid:job_id>/pause", jobs.JobPause.as_view()),
+    path("jobs/<uuid:job_id>/resume", jobs.JobResume.as_view()),
     path("jobs/<uuid:job_id>/execute", jobs.JobExecute.as_view()),
     path("jobs/<uuid:job_id>/next", jobs.JobNext.as_view()),
+    path("jobs/<uuid:job_id>/backfill", backfills.JobBackfill.as_view()),
+    path("jobs/<uuid:job_id>/backfills", backfills.JobBackfills.as_view()),
+    path("backfills/<uuid:backfill_id>/cancel", backfills.BackfillCancel.as_view()),
     path("executions", executions.Executions.as_view()),
     path("executions/<uuid:execution_id>", executions.ExecutionDetail.as_view()),
     path("executions/<uuid:execution_id>/cancel", executions.ExecutionCancel.as_view()),
@@ -35,6 +40,7 @@ urlpatterns = [
     path("artifacts", artifacts.Artifacts.as_view()),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetail.as_view()),
     path("artifacts/<uuid:artifact_id>/complete", artifacts.ArtifactComplete.as_view()),
+    path("audit/firings", audit.Firings.as_view()),
     path("workers", fleet.Workers.as_view()),
     path("workers/<uuid:worker_id>", fleet.WorkerDetail.as_view()),
     path("queues", fleet.Queues.as_view()),

@@ -1,12 +1,13 @@
 """The data model: tables, constraints and the indexes that serve one named query each."""
 
 from jobs.models.artifact import Artifact, Output
+from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease
 from jobs.models.execution import Attempt, Execution, ExecutionEvent, Trigger
-from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion
+from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap
 from jobs.models.log import LogChunk
 from jobs.models.queue import Queue
-from jobs.models.schedule import Schedule
+from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.token import ApiToken
 from jobs.models.worker import Worker, WorkerStatus
 
@@ -14,10 +15,14 @@ __all__ = [
     "ApiToken",
     "Artifact",
     "Attempt",
+    "Backfill",
+    "BackfillState",
     "BeatLease",
     "Condition",
     "Delivery",
     "Dependency",
+    "DropReason",
+    "DroppedRange",
     "Execution",
     "ExecutionEvent",
     "Job",
@@ -25,8 +30,10 @@ __all__ = [
     "JobVersion",
     "LogChunk",
     "Output",
+    "Overlap",
     "Queue",
     "Schedule",
+    "ScheduleVersion",
     "Trigger",
     "Worker",
     "WorkerStatus",

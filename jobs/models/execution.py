@@ -17,6 +17,7 @@ class Trigger(models.TextChoices):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     DEPENDENCY = "dependency"
+    BACKFILL = "backfill"
 
 
 NEVER_RUN = {State.MISSED, State.SKIPPED}

@@ -15,12 +15,21 @@ from jobs.models.ids import new_id
 
 class JobState(models.TextChoices):
     ACTIVE = "active"
+    PAUSED = "paused"  # its schedules do not fire; what was fired before runs on
     CANCELLED = "cancelled"
 
 
 class Delivery(models.TextChoices):
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
+
+
+class Overlap(models.TextChoices):
+    """What a new firing does when `max_concurrency` executions of the job have not ended yet."""
+
+    QUEUE = "queue"  # waits for its turn; the backlog is bounded
+    SKIP = "skip"  # does not run
+    CANCEL_RUNNING = "cancel_running"  # the oldest ones are cancelled for it
 
 
 class Condition(models.TextChoices):
@@ -34,6 +43,8 @@ class Job(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.ACTIVE)
+    paused_at = models.DateTimeField(null=True, editable=False)
+    paused_note = models.CharField(max_length=1000, default="", blank=True)
     current_version = models.OneToOneField(
         "jobs.JobVersion", on_delete=models.PROTECT, null=True, related_name="current_of", db_index=False
     )
@@ -43,6 +54,11 @@ class Job(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(state__in=JobState.values), name="job_state_known"),
+            models.CheckConstraint(
+                condition=Q(state=JobState.PAUSED, paused_at__isnull=False)
+                | (~Q(state=JobState.PAUSED) & Q(paused_at__isnull=True)),
+                name="job_paused_at_iff_paused",
+            ),
         ]
         indexes = [models.Index(fields=["owner", "-id"], name="job_list_by_owner")]
 
@@ -67,6 +83,7 @@ class JobVersion(models.Model):
     timeout_seconds = models.FloatField()
     retry = models.JSONField(default=dict)
     max_concurrency = models.PositiveIntegerField(null=True, default=1)
+    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.QUEUE)
     delivery = models.CharField(max_length=16, choices=Delivery.choices, default=Delivery.AT_LEAST_ONCE)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -79,6 +96,7 @@ class JobVersion(models.Model):
             models.CheckConstraint(
                 condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="job_version_limit_positive"
             ),
+            models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="job_version_overlap_known"),
             models.CheckConstraint(condition=Q(delivery__in=Delivery.values), name="job_version_delivery_known"),
         ]
 

@@ -6,6 +6,7 @@ both are null once nothing more is to come, which also takes the row out of the 
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -26,6 +27,9 @@ class Schedule(models.Model):
         max_length=16, choices=[(policy.value, policy.value) for policy in CatchUp], default=CatchUp.LATEST.value
     )
     catch_up_window_seconds = models.FloatField(null=True)
+    excluded_dates = ArrayField(models.DateField(), default=list, help_text="Local dates without instants.")
+    max_count = models.PositiveIntegerField(null=True, help_text="How many instants it has; empty: no limit.")
+    settled_count = models.PositiveBigIntegerField(default=0)
     next_instant = models.DateTimeField(null=True)
     next_fire_at = models.DateTimeField(null=True)
     quarantined_at = models.DateTimeField(null=True, help_text="When its recurrence could not be computed.")
@@ -37,6 +41,9 @@ class Schedule(models.Model):
             models.CheckConstraint(condition=Q(kind__in=[k.value for k in Kind]), name="schedule_kind_known"),
             models.CheckConstraint(
                 condition=Q(catch_up__in=[c.value for c in CatchUp]), name="schedule_catch_up_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_count__isnull=True) | Q(max_count__gte=1), name="schedule_max_count_positive"
             ),
             models.CheckConstraint(condition=Q(jitter_seconds__gte=0), name="schedule_jitter_not_negative"),
             models.CheckConstraint(
@@ -52,3 +59,65 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.expression}"
+
+
+class ScheduleVersion(models.Model):
+    """What was in force when: the instants in (from_at, to_at] are its own; only its end is ever written later."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="history", db_index=False)
+    number = models.PositiveIntegerField()
+    from_at = models.DateTimeField()
+    to_at = models.DateTimeField(null=True)
+    paused = models.BooleanField(default=False)
+    kind = models.CharField(max_length=16)
+    expression = models.CharField(max_length=255)
+    timezone = models.CharField(max_length=64)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True)
+    jitter_seconds = models.FloatField()
+    excluded_dates = ArrayField(models.DateField(), default=list)
+    max_count = models.PositiveIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "number"], name="schedule_version_number_once"),
+            models.UniqueConstraint(
+                fields=["schedule"], condition=Q(to_at__isnull=True), name="schedule_version_one_in_force"
+            ),
+            models.CheckConstraint(
+                condition=Q(to_at__isnull=True) | Q(to_at__gte=models.F("from_at")), name="schedule_version_in_order"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.number} of {self.schedule_id}"
+
+
+class DropReason(models.TextChoices):
+    CATCH_UP = "catch_up"  # too old when something could fire again
+    PAUSED = "paused"
+
+
+class DroppedRange(models.Model):
+    """Instants that did not fire, counted instead of listed; those of a few are executions in `missed`."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="dropped", db_index=False)
+    first = models.DateTimeField()
+    last = models.DateTimeField()
+    count = models.PositiveBigIntegerField()
+    reason = models.CharField(max_length=16, choices=DropReason.choices)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(last__gte=models.F("first"), count__gte=1), name="dropped_range_holds_something"
+            ),
+            models.CheckConstraint(condition=Q(reason__in=DropReason.values), name="dropped_range_reason_known"),
+        ]
+        indexes = [models.Index(fields=["schedule", "first"], name="dropped_by_schedule")]
+
+    def __str__(self) -> str:
+        return f"{self.count} instants of {self.schedule_id}, {self.reason}"

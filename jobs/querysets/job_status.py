@@ -15,6 +15,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 class JobStatus(StrEnum):
+    PAUSED = "paused"
     CANCELLED = "cancelled"
     RUNNING = "running"
     WAITING = "waiting"
@@ -32,6 +33,7 @@ def with_status(jobs: QuerySet[Row]) -> QuerySet[Row]:
     executions = apps.get_model("jobs", "Execution").objects.filter(job=OuterRef("pk"))
     to_come = apps.get_model("jobs", "Schedule").objects.filter(job=OuterRef("pk"), next_instant__isnull=False)
     status = Case(
+        When(state="paused", then=Value(JobStatus.PAUSED.value)),
         When(state="cancelled", then=Value(JobStatus.CANCELLED.value)),
         When(Exists(executions.filter(state__in=sorted(STARTED))), then=Value(JobStatus.RUNNING.value)),
         When(

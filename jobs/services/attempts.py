@@ -12,7 +12,7 @@ from jobs import outcome, sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Delivery, Output
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import dependencies, transitions
+from jobs.services import endings, transitions
 from jobs.services.database import bounded
 from jobs.services.transitions import Claimed, Ending, Hold, Moved
 from jobs.states import Move, Reason, State
@@ -101,7 +101,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             Output.objects.bulk_create(
                 Output(attempt=attempt, name=o.name, size=o.size, sha256=o.sha256) for o in report.outputs
             )
-        dependencies.resolve_dependents([moved])
+        endings.settle_endings([moved])
     return moved
 
 

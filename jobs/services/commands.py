@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 
-from jobs import sql, wakeups
+from jobs import due_window, sql, wakeups
 from jobs.errors import Conflict, IllegalTransition, InvalidInput
 from jobs.models import Artifact, Dependency, Execution, Job, JobState, JobVersion, Queue, Schedule, Trigger
-from jobs.models.ids import new_id
-from jobs.recurrence import EARLIEST, Kind, jittered, parse_recurrence
-from jobs.services import artifacts, dependencies, transitions
+from jobs.recurrence import Kind
+from jobs.services import artifacts, backfilling, endings, schedules, transitions
 from jobs.services.database import bounded
-from jobs.services.job_spec import DependencySpec, JobSpec, ScheduleSpec, check_spec
+from jobs.services.job_spec import DependencySpec, JobSpec, check_spec
 from jobs.services.transitions import NewExecution
 from jobs.states import TERMINAL, State
 
-# The names under which users write the three kinds.
-KIND_FIELDS = {Kind.CRON: "cron", Kind.EVERY: "every_seconds", Kind.AT: "at"}
+UNFINISHED = [state.value for state in State if state not in TERMINAL]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,8 @@ class _Root:
 def submit_job(*, owner: User, spec: JobSpec) -> Job:
     """Stores a job; one with neither schedule nor dependency has its first execution at once."""
     check_spec(spec)
-    now = _database_now()
-    schedules = [_schedule(index, wanted, now) for index, wanted in enumerate(spec.schedules)]
+    now = schedules.database_now()
+    planned = [schedules.plan_schedule(index, wanted, now) for index, wanted in enumerate(spec.schedules)]
     queue = Queue.objects.filter(name=spec.queue).first()
     if queue is None:
         raise InvalidInput("queue", "There is no such queue; GET /api/v1/queues lists them.")
@@ -62,17 +59,17 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
             timeout_seconds=spec.timeout_seconds,
             retry=asdict(spec.retry),
             max_concurrency=spec.max_concurrency,
+            overlap=spec.overlap,
             delivery=spec.delivery,
         )
         job.save(update_fields=["current_version"])
-        for schedule in schedules:
-            schedule.job = job
-        Schedule.objects.bulk_create(schedules)
+        schedules.create_schedules(job, planned, now)
         Dependency.objects.bulk_create(
             Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in spec.dependencies
         )
         if not spec.schedules and not spec.dependencies:
             transitions.create_executions([NewExecution(job.id, Trigger.MANUAL)])
+        transaction.on_commit(lambda: due_window.announce((s.id, s.next_fire_at) for s in planned))
         transaction.on_commit(wakeups.wake_beat)
     return job
 
@@ -90,17 +87,43 @@ def execute_job(job_id: UUID) -> UUID:
 def cancel_job(job_id: UUID, *, by: str) -> None:
     """No instant of it fires any more, what waits ends, what runs is stopped; doing it again changes nothing."""
     with transaction.atomic(), bounded(statement_seconds=10):
-        job = _lock_job(job_id)
-        # A beat that is firing holds these rows: after the lock its executions are committed, and cancelled below.
-        list(Schedule.objects.select_for_update(no_key=True).filter(job_id=job_id).order_by("id").values_list("id"))
-        Schedule.objects.filter(job_id=job_id).update(next_instant=None, next_fire_at=None)
+        job = _lock_job_and_schedules(job_id)
         if job.state != JobState.CANCELLED:
-            job.state = JobState.CANCELLED
-            job.save(update_fields=["state", "updated_at"])
-        unfinished = [state.value for state in State if state not in TERMINAL]
-        waiting = Execution.objects.filter(job_id=job_id, state__in=unfinished).values_list("id", flat=True)
-        dependencies.resolve_dependents(transitions.cancel(list(waiting), by=by))
+            schedules.stop_schedules(job)
+            backfilling.stop_backfills(job_id)
+            job.state, job.paused_at, job.paused_note = JobState.CANCELLED, None, ""
+            job.save(update_fields=["state", "paused_at", "paused_note", "updated_at"])
+        waiting = Execution.objects.filter(job_id=job_id, state__in=UNFINISHED).values_list("id", flat=True)
+        endings.settle_endings(transitions.cancel(list(waiting), by=by))
         transaction.on_commit(wakeups.wake_beat)
+
+
+def pause_job(job_id: UUID, *, note: str) -> None:
+    """Its schedules do not fire until it is resumed; what was fired before runs on. Again: only the note changes."""
+    with transaction.atomic(), bounded(statement_seconds=10):
+        job = _lock_job_and_schedules(job_id)
+        if job.state == JobState.CANCELLED:
+            raise Conflict("The job is cancelled; there is nothing to pause.")
+        if job.state == JobState.ACTIVE:
+            job.paused_at = schedules.pause_schedules(job)
+            job.state = JobState.PAUSED
+        job.paused_note = note
+        job.save(update_fields=["state", "paused_at", "paused_note", "updated_at"])
+
+
+def resume_job(job_id: UUID) -> None:
+    """Its schedules fire again from now on; the instants of the pause are counted as dropped. Twice is once."""
+    with transaction.atomic(), bounded(statement_seconds=60):
+        job = _lock_job_and_schedules(job_id)
+        if job.state == JobState.CANCELLED:
+            raise Conflict("The job is cancelled; submit it anew to run it.")
+        if job.state == JobState.PAUSED:
+            schedules.resume_schedules(job)
+            job.state, job.paused_at, job.paused_note = JobState.ACTIVE, None, ""
+            job.save(update_fields=["state", "paused_at", "paused_note", "updated_at"])
+            resumed = list(job.schedules.values_list("id", "next_fire_at"))
+            transaction.on_commit(lambda: due_window.announce(resumed))
+            transaction.on_commit(wakeups.wake_beat)
 
 
 def cancel_execution(execution_id: UUID, *, by: str) -> None:
@@ -111,54 +134,23 @@ def cancel_execution(execution_id: UUID, *, by: str) -> None:
             state = Execution.objects.values_list("state", flat=True).get(id=execution_id)
             if state in TERMINAL and state != State.CANCELLED:
                 raise IllegalTransition(f"The execution has ended already ({state}); there is nothing to cancel.")
-        dependencies.resolve_dependents(moved)
+        endings.settle_endings(moved)
         transaction.on_commit(wakeups.wake_beat)
+
+
+def _lock_job_and_schedules(job_id: UUID) -> Job:
+    """In the order of those who do it meanwhile, or the two would wait for each other.
+
+    The end of a fixed delay's run holds the run and wants its schedule; a beat holds schedules and wants their job.
+    """
+    delayed = Execution.objects.filter(job_id=job_id, state__in=UNFINISHED, schedule__kind=Kind.DELAY)
+    list(delayed.select_for_update(no_key=True, of=("self",)).order_by("id").values_list("id"))
+    list(Schedule.objects.select_for_update(no_key=True).filter(job_id=job_id).order_by("id").values_list("id"))
+    return _lock_job(job_id)
 
 
 def _lock_job(job_id: UUID) -> Job:
     return Job.objects.select_for_update(no_key=True).get(id=job_id)
-
-
-def _database_now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    return now
-
-
-def _schedule(index: int, wanted: ScheduleSpec, now: datetime) -> Schedule:
-    written = KIND_FIELDS[wanted.kind]
-    try:
-        recurrence = parse_recurrence(
-            kind=wanted.kind,
-            expression=wanted.expression,
-            timezone=wanted.timezone,
-            # A single instant needs no start; with one, a past instant would be called outside its bounds.
-            starts_at=wanted.starts_at or (EARLIEST if wanted.kind is Kind.AT else now),
-            ends_at=wanted.ends_at,
-        )
-    except InvalidInput as error:
-        name = written if error.field in ("expression", "kind") else error.field
-        raise InvalidInput(f"schedules.{index}.{name}", error.message) from None
-    first = recurrence.next_after(now)
-    if first is None:
-        raise InvalidInput(
-            f"schedules.{index}.{written}", "The schedule lies in the past: it has no instant left; choose a later one."
-        )
-    schedule_id = new_id()
-    return Schedule(
-        id=schedule_id,
-        kind=recurrence.kind.value,
-        expression=recurrence.expression,
-        timezone=recurrence.timezone,
-        starts_at=wanted.starts_at or now,
-        ends_at=recurrence.ends_at,
-        jitter_seconds=wanted.jitter_seconds,
-        catch_up=wanted.catch_up.value,
-        catch_up_window_seconds=wanted.catch_up_window_seconds,
-        next_instant=first,
-        next_fire_at=jittered(schedule_id, first, wanted.jitter_seconds),
-    )
 
 
 def _check_upstreams(owner: User, wanted: Sequence[DependencySpec]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 from jobs import conf
 from jobs.errors import InvalidInput
-from jobs.models import Condition, Delivery
+from jobs.models import Condition, Delivery, Overlap
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
 
@@ -32,6 +32,8 @@ class ScheduleSpec:
     jitter_seconds: float = 0
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_window_seconds: float | None = None
+    excluded_dates: Sequence[date] = ()
+    max_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class JobSpec:
     timeout_seconds: float = 3600
     retry: RetryPolicy = DEFAULT_RETRY_POLICY
     max_concurrency: int | None = 1
+    overlap: Overlap = Overlap.QUEUE
     delivery: Delivery = Delivery.AT_LEAST_ONCE
 
 

@@ -18,7 +18,7 @@ from jobs import sql
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Worker, WorkerStatus
 from jobs.models.ids import new_id
-from jobs.services import dependencies, transitions
+from jobs.services import endings, transitions
 from jobs.services.database import bounded
 
 
@@ -79,7 +79,7 @@ def register_worker(offer: Offer) -> Registration:
             )
         registration = registered[0]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation})
-        dependencies.resolve_dependents(lost)
+        endings.settle_endings(lost)
     return registration
 
 
@@ -92,7 +92,7 @@ def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) ->
             raise WorkerLeaseLost
         listed = [execution_id for execution_id, _ in pairs]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation}, listed=listed)
-        dependencies.resolve_dependents(lost)
+        endings.settle_endings(lost)
         if not pairs:
             return []
         return sql.fetch(
@@ -111,7 +111,7 @@ def dismiss_worker(registration: Registration) -> None:
     """It says goodbye; what it still holds is taken back."""
     with transaction.atomic(), bounded(statement_seconds=5):
         if _set_status(registration, WorkerStatus.OFFLINE):
-            dependencies.resolve_dependents(transitions.lose_held({registration.worker_id: None}))
+            endings.settle_endings(transitions.lose_held({registration.worker_id: None}))
 
 
 def _set_status(registration: Registration, status: WorkerStatus) -> bool:

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs import sql
-from jobs.services import dependencies, transitions
+from jobs.services import endings, transitions
 from jobs.services.database import bounded
 
 
@@ -36,6 +36,6 @@ def reap_lost_workers() -> ReapResult:
         lost = {worker.id: None for worker in sql.fetch("reap_workers", {}, _Worker)}
         orphaned = {row.id: row.keep for row in sql.fetch("orphaned_workers", {}, _Orphaned)}
         moved = transitions.lose_held({**orphaned, **lost})
-        dependencies.resolve_dependents(moved)
+        endings.settle_endings(moved)
         unclaimed = transitions.return_unclaimed()
     return ReapResult(workers=len(lost), executions=len(moved), unclaimed=unclaimed)

@@ -24,6 +24,7 @@ class NewExecution:
     job_id: UUID
     trigger: Trigger
     state: State = State.READY
+    reason: Reason | None = None  # why it never runs, of one that is missed or skipped
     schedule_id: UUID | None = None
     scheduled_for: datetime | None = None  # None: now
     run_id: UUID | None = None  # None: it starts a run of its own
@@ -111,18 +112,20 @@ def create_executions(new: Sequence[NewExecution]) -> list[UUID]:
     """Inserts executions in the version now in force; what exists already is left as it is. Returns the ids it gave."""
     ids = [new_id() for _ in new]
     if new:
-        sql.execute(
-            "create_executions",
+        rows = [
             {
-                "ids": ids,
-                "job_ids": [n.job_id for n in new],
-                "schedule_ids": [n.schedule_id for n in new],
-                "triggers": [n.trigger.value for n in new],
-                "run_ids": [n.run_id or own for n, own in zip(new, ids, strict=True)],
-                "instants": [n.scheduled_for for n in new],
-                "states": [n.state.value for n in new],
-            },
-        )
+                "id": str(own),
+                "job_id": str(n.job_id),
+                "schedule_id": n.schedule_id and str(n.schedule_id),
+                "trigger": n.trigger,
+                "run_id": str(n.run_id or own),
+                "scheduled_for": n.scheduled_for and n.scheduled_for.isoformat(),
+                "state": n.state,
+                "reason": n.reason,
+            }
+            for n, own in zip(new, ids, strict=True)
+        ]
+        sql.execute("create_executions", {"rows": json.dumps(rows)})
     return ids
 
 

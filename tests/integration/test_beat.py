@@ -6,19 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import redis
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from pytest_django import Settings
 
-from jobs import conf
+from jobs import conf, due_window, sql
 from jobs.beat import LOOK_AGAIN_SECONDS, Scheduler
 from jobs.messages import worker_queue
 from jobs.models import BeatLease, Execution, Schedule, Worker
-from jobs.wakeups import Waker
+from jobs.tasks import refill_due_window
+from jobs.wakeups import HurriedRedis, Waker
 from scheduler_project.celery import app
 from tests.factories import make_execution, make_job, make_schedule, make_worker, run_on
 
@@ -122,6 +124,76 @@ def test_it_sleeps_until_the_next_instant(scheduler: Scheduler) -> None:
     assert 0 < scheduler._stages() <= 0.3
 
 
+def test_it_sleeps_until_the_moment_that_the_window_announces(scheduler: Scheduler, settings: Settings) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 5.0
+    refill_due_window()
+    assert scheduler._stages() == 5.0, "nothing is to come"
+    # Only the window knows of this one: whoever announced it has not committed it, or took it back.
+    due_window.announce([(uuid4(), datetime.now(UTC) + timedelta(seconds=2))])
+    assert 0 < scheduler._stages() <= 2
+
+
+def test_while_it_believes_the_window_it_hardly_asks_postgres(scheduler: Scheduler, settings: Settings) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 60.0
+    refill_due_window()
+    scheduler._stages()
+    questions = [sql.statement("next_due") in query["sql"] for query in queries_of(scheduler._stages)]
+    assert questions
+    assert not any(questions)
+
+
+def test_after_a_wake_up_it_asks_postgres_for_retries(scheduler: Scheduler, settings: Settings) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 5.0
+    refill_due_window()
+    scheduler._stages()
+    make_execution()
+    Execution.objects.update(state="backing_off", retry_at=datetime.now(UTC) + timedelta(seconds=2))
+    scheduler._changed = True
+    assert 0 < scheduler._stages() <= 2
+    assert 0 < scheduler._stages() <= 2, "it remembers"
+
+
+def test_a_wiped_window_is_not_believed(scheduler: Scheduler, settings: Settings, client: redis.Redis) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 5.0
+    refill_due_window()
+    scheduler._stages()
+    client.flushall()
+    make_schedule(next_instant=datetime.now(UTC) + timedelta(seconds=2))
+    assert 0 < scheduler._stages() <= 2
+
+
+def test_a_schedule_that_is_submitted_for_soon_is_announced(scheduler: Scheduler, settings: Settings) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 5.0
+    refill_due_window()
+    scheduler._stages()
+    schedule = make_schedule(next_instant=datetime.now(UTC) + timedelta(seconds=2))
+    due_window.announce([(schedule.id, schedule.next_fire_at)])
+    assert 0 < scheduler._stages() <= 2
+
+
+def test_the_window_announces_all_that_firing_advances(scheduler: Scheduler, settings: Settings) -> None:
+    """Fired again and again for a while, by the window's word, which knows only what firing tells it."""
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 5.0
+    start = datetime.now(UTC) + timedelta(seconds=0.5)
+    for number in range(5):
+        moment = start + timedelta(seconds=number / 5)
+        make_schedule(expression="1", starts_at=moment, next_instant=moment)
+    refill_due_window()
+    scheduler.tick()
+    questions = 0
+
+    def tick() -> bool:
+        nonlocal questions
+        questions += sum(sql.statement("next_due") in query["sql"] for query in queries_of(scheduler.tick))
+        return Execution.objects.count() >= 20
+
+    until(tick)
+    late = [(e.fired_at - e.scheduled_for).total_seconds() for e in Execution.objects.all() if e.scheduled_for]
+    assert scheduler.window.unannounced == 0
+    assert max(late) < 1
+    assert questions <= 2, "Postgres was hardly asked"
+
+
 def test_a_full_batch_is_followed_at_once(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conf, "FIRE_BATCH_INSTANTS_EACH", 2)
     make_schedule(expression="1", starts_at=past(5.5), next_instant=past(5.5), catch_up="all")
@@ -160,7 +232,7 @@ def test_a_wake_up_ends_its_sleep(scheduler: Scheduler, settings: Settings) -> N
     settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = DEADLINE
     ticking = threading.Thread(target=scheduler.tick)
     ticking.start()
-    waker = Waker(settings.PUNCTUAL_REDIS_URL)
+    waker = Waker(HurriedRedis(settings.PUNCTUAL_REDIS_URL))
     deadline = time.monotonic() + DEADLINE / 2
     while ticking.is_alive() and time.monotonic() < deadline:
         waker.wake()
@@ -181,6 +253,12 @@ def test_closing_twice_is_closing_once(scheduler: Scheduler) -> None:
     scheduler.close()
 
 
+def queries_of(call: Callable[[], object]) -> list[dict[str, str]]:
+    with CaptureQueriesContext(connection) as captured:
+        call()
+    return captured.captured_queries
+
+
 def system_task(name: str = "jobs.create_partitions", **fields: object) -> PeriodicTask:
     interval, _ = IntervalSchedule.objects.get_or_create(every=1, period="hours")
     values: dict[str, object] = {"last_run_at": past(7200)} | fields
@@ -188,8 +266,8 @@ def system_task(name: str = "jobs.create_partitions", **fields: object) -> Perio
 
 
 def tick_system_tasks(scheduler: Scheduler) -> None:
-    scheduler._next_system_tick = 0
-    scheduler._stages()
+    """As its thread does it, once."""
+    scheduler._guard("system tasks", scheduler._tick_system_tasks)
 
 
 def test_a_due_system_task_is_sent_once_and_remembered(scheduler: Scheduler, client: redis.Redis) -> None:
@@ -200,6 +278,12 @@ def test_a_due_system_task_is_sent_once_and_remembered(scheduler: Scheduler, cli
     task.refresh_from_db()
     assert task.total_run_count == 1
     assert task.last_run_at > past(60)
+
+
+def test_a_beat_that_runs_sends_system_tasks_by_itself(scheduler: Scheduler, client: redis.Redis) -> None:
+    system_task()
+    scheduler.tick()
+    until(lambda: client.llen("system") == 1)
 
 
 def test_all_due_system_tasks_are_sent_in_one_round(scheduler: Scheduler, client: redis.Redis) -> None:

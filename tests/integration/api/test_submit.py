@@ -87,6 +87,7 @@ def test_every_field_is_stored_and_shown(submit: Submit, client: APIClient) -> N
     (schedule,) = shown["schedules"]
     assert (schedule["cron"], schedule["timezone"], schedule["catch_up"]) == ("0 3 * * *", "Europe/Paris", "all")
     assert shown["status"] == "scheduled"
+    assert shown.pop("warnings") == []
     assert client.get(f"{API}/jobs/{shown['id']}").json() == shown
 
 
@@ -212,7 +213,10 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("schedules.0.jitter_seconds", {"schedules": [{"cron": "@daily", "jitter_seconds": -1}]}),
     ("schedules.0.catch_up", {"schedules": [{"cron": "@daily", "catch_up": "some"}]}),
     ("schedules.0.catch_up_window_seconds", {"schedules": [{"cron": "@daily", "catch_up_window_seconds": -1}]}),
-    ("schedules.0.delay_seconds", {"schedules": [{"delay_seconds": 5}]}),
+    ("schedules.0.delay_seconds", {"schedules": [{"delay_seconds": -5}]}),
+    ("schedules.0.solar", {"schedules": [{"solar": "moonrise 48.85,2.35"}]}),
+    ("schedules.0.excluded_dates.0", {"schedules": [{"cron": "@daily", "excluded_dates": ["2030-02-30"]}]}),
+    ("schedules.0.max_count", {"schedules": [{"cron": "@daily", "max_count": 0}]}),
     ("dependencies", {"schedules": DAILY, "dependencies": [{"job": str(uuid4())}]}),
     ("dependencies.0.job", {"dependencies": [{"job": str(uuid4())}]}),
     ("dependencies.0.job", {"dependencies": [{}]}),
@@ -237,7 +241,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("retry.max_attempts", {"retry": {"max_attempts": True}}),
     ("retry.attempts", {"retry": {"attempts": 3}}),
     ("max_concurrency", {"max_concurrency": 0}),
-    ("overlap", {"overlap": "skip"}),
+    ("overlap", {"overlap": "wait"}),
     ("delivery", {"delivery": "exactly_once"}),
     ("network", {"network": True}),
     ("nmae", {"nmae": "typo"}),

@@ -1,0 +1,89 @@
+"""/jobs/{id}/backfill and /backfills: ask for a past range, watch it, cancel it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api.fields import InstantField, StrictSerializer
+from jobs.api.jobs import NoInput
+from jobs.api.queries import PageQuery, page_of
+from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.models import Backfill, BackfillState, Job
+from jobs.querysets.visibility import visible_to
+from jobs.services import backfilling
+
+Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
+
+
+class BackfillInput(StrictSerializer):
+    """Both ends are included. The first is named by a word that Python keeps for itself."""
+
+    def get_fields(self) -> Fields:
+        return {"from": InstantField(), "to": InstantField(help_text="Not in the future.")}
+
+
+class BackfillOutput(serializers.ModelSerializer[Backfill]):
+    job_id = serializers.UUIDField()
+    status = serializers.ChoiceField(BackfillState.values, source="state")
+
+    class Meta:
+        model = Backfill
+        fields = [
+            "id", "job_id", "status", "requested_by", "cursor", "created_count", "expected_count", "created_at",
+            "ended_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    def get_fields(self) -> Fields:
+        fields: Fields = super().get_fields()
+        return fields | {
+            "from": serializers.DateTimeField(source="from_at"),
+            "to": serializers.DateTimeField(source="to_at"),
+        }
+
+
+def backfills_of(user: User) -> QuerySet[Backfill]:
+    return visible_to(user, Backfill.objects.all(), owner="job__owner")
+
+
+class JobBackfill(ApiView):
+    @extend_schema(operation_id="jobs_backfill", request=BackfillInput, responses={202: BackfillOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        body = read_body(BackfillInput, request)
+        user = user_of(request)
+        find(visible_to(user, Job.objects.all()), job_id)
+        backfill = backfilling.request_backfill(
+            job_id,
+            from_at=cast("datetime", body["from"]),
+            to_at=cast("datetime", body["to"]),
+            by=user.get_username(),
+        )
+        return Response(BackfillOutput(backfill).data, status=status.HTTP_202_ACCEPTED)
+
+
+class JobBackfills(ApiView):
+    @extend_schema(operation_id="jobs_backfills", parameters=[PageQuery], responses=page_of(BackfillOutput))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        read_query(PageQuery, request)
+        user = user_of(request)
+        find(visible_to(user, Job.objects.all()), job_id)
+        return page(backfills_of(user).filter(job_id=job_id), request, BackfillOutput)
+
+
+class BackfillCancel(ApiView):
+    @extend_schema(operation_id="backfills_cancel", request=None, responses=BackfillOutput)
+    def put(self, request: Request, backfill_id: UUID) -> Response:
+        read_body(NoInput, request)
+        backfill = find(backfills_of(user_of(request)), backfill_id)
+        backfilling.cancel_backfill(backfill_id)
+        backfill.refresh_from_db()
+        return Response(BackfillOutput(backfill).data)

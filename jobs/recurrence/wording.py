@@ -1,0 +1,75 @@
+"""A recurrence in words.
+
+Invariant: the words come from what computes the instants; cron is explained by the library that matches it.
+"""
+
+from datetime import datetime, timedelta
+
+from cronsim import CronSim
+
+from jobs.recurrence.cron import ALIASES
+from jobs.recurrence.solar import SolarEvent, parse_sun
+from jobs.recurrence.values import Kind, Recurrence, seconds_of
+
+_UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+_EVENTS = {
+    SolarEvent.DAWN_ASTRONOMICAL: "astronomical dawn",
+    SolarEvent.DAWN_NAUTICAL: "nautical dawn",
+    SolarEvent.DAWN_CIVIL: "civil dawn",
+    SolarEvent.SUNRISE: "sunrise",
+    SolarEvent.SOLAR_NOON: "solar noon",
+    SolarEvent.SUNSET: "sunset",
+    SolarEvent.DUSK_CIVIL: "civil dusk",
+    SolarEvent.DUSK_NAUTICAL: "nautical dusk",
+    SolarEvent.DUSK_ASTRONOMICAL: "astronomical dusk",
+}
+
+
+def describe(recurrence: Recurrence) -> str:
+    """Such as "At 03:00 every day, Europe/Paris"."""
+    words = _words(recurrence)
+    if recurrence.excluded:
+        dates = len(recurrence.excluded)
+        words += f", except on {dates} excluded {'date' if dates == 1 else 'dates'}"
+    return words
+
+
+def _words(recurrence: Recurrence) -> str:
+    match recurrence.kind:
+        case Kind.CRON:
+            return f"{_cron_words(recurrence.plain_expression())}, {recurrence.timezone}"
+        case Kind.EVERY:
+            return f"Every {_duration(seconds_of(recurrence.expression))}"
+        case Kind.DELAY:
+            return f"{_duration(seconds_of(recurrence.expression), one='1 ').capitalize()} after each run has ended"
+        case Kind.AT:
+            return f"Once at {datetime.fromisoformat(recurrence.expression):%Y-%m-%d %H:%M:%S} UTC"
+        case Kind.SOLAR:
+            sun = parse_sun(recurrence.expression)
+            north, east = "N" if sun.latitude >= 0 else "S", "E" if sun.longitude >= 0 else "W"
+            place = f"{abs(sun.latitude):g}°{north} {abs(sun.longitude):g}°{east}"
+            return f"At {_EVENTS[sun.event]} every day, at {place}"
+
+
+def _cron_words(plain: str) -> str:
+    try:
+        words: str = CronSim(ALIASES.get(plain, plain), datetime(2000, 1, 1)).explain()  # noqa: DTZ001 a wall-clock time
+    except Exception:  # noqa: BLE001 words are a help; without them the expression must do
+        return f"Cron {plain}"
+    return words
+
+
+def _duration(length: timedelta, *, one: str = "") -> str:
+    """In at most two units: "2 hours and 30 minutes"; a single unit is just "hour", or "1 hour" if `one` says so."""
+    seconds = length // timedelta(seconds=1)
+    parts = []
+    if not length.microseconds:
+        for unit, size in _UNITS:
+            number, seconds = divmod(seconds, size)
+            if number:
+                parts.append((number, unit))
+    if not 1 <= len(parts) <= 2:
+        return f"{length.total_seconds():.6f}".rstrip("0").rstrip(".") + " seconds"
+    if parts == [(1, parts[0][1])]:
+        return f"{one}{parts[0][1]}"
+    return " and ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts)

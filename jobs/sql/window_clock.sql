@@ -1,0 +1,2 @@
+-- due_window.DatabaseClock.
+SELECT clock_timestamp()

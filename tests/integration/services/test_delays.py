@@ -1,0 +1,193 @@
+"""A fixed delay runs at once, and again that long after each end, however the run ended; never two at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobs.models import Execution, Schedule, Worker
+from jobs.recurrence import CatchUp, Kind
+from jobs.services import attempts, commands, schedules
+from jobs.services.attempts import Report
+from jobs.services.firing import FireResult, fire_due_schedules
+from jobs.services.job_spec import ScheduleSpec
+from jobs.services.reaping import reap_lost_workers
+from jobs.states import Reason
+from tests.factories import make_job, make_worker, run_on
+
+pytestmark = pytest.mark.django_db
+
+DELAY = timedelta(seconds=600)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def delayed(
+    *, job: dict[str, Any] | None = None, ago: timedelta = timedelta(), catch_up: str = "latest", **spec: Any
+) -> Schedule:
+    created = datetime.now(UTC) - ago
+    planned = schedules.plan_schedule(0, ScheduleSpec(Kind.DELAY, "600", catch_up=CatchUp(catch_up), **spec), created)
+    schedules.create_schedules(make_job(**(job or {})), [planned], created)
+    return planned
+
+
+def fire(schedule: Schedule) -> Execution:
+    """Its only execution that has not ended."""
+    assert fire_due_schedules().fired == 1
+    schedule.refresh_from_db()
+    assert schedule.next_instant is None, "until that run has ended, nobody knows when"
+    return Execution.objects.get(schedule=schedule, ended_at__isnull=True)
+
+
+def succeed(execution: Execution, exit_code: int = 0) -> None:
+    hold = run_on(make_worker(), execution)
+    attempts.finish_attempt(hold, Report(Reason.EXIT, exit_code=exit_code))
+
+
+def assert_armed_after(schedule: Schedule, execution: Execution, state: str) -> None:
+    execution.refresh_from_db()
+    schedule.refresh_from_db()
+    assert execution.state == state
+    assert execution.ended_at is not None
+    assert schedule.next_instant == schedule.next_fire_at == execution.ended_at + DELAY
+
+
+def test_the_first_run_is_due_at_once() -> None:
+    schedule = delayed()
+    assert schedule.next_instant == schedule.starts_at
+    execution = fire(schedule)
+    assert (execution.state, execution.scheduled_for) == ("ready", schedule.starts_at)
+    version = schedule.history.get()
+    assert version.from_at < execution.scheduled_for, "its first instant is in the history's interval"
+
+
+def test_success_arms_it_again() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    succeed(execution)
+    assert_armed_after(schedule, execution, "succeeded")
+
+
+def test_failure_arms_it_again() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    succeed(execution, exit_code=3)
+    assert_armed_after(schedule, execution, "failed")
+
+
+def test_a_retry_is_no_end() -> None:
+    schedule = delayed(job={"retry": {"max_attempts": 2}})
+    execution = fire(schedule)
+    succeed(execution, exit_code=3)
+    execution.refresh_from_db()
+    schedule.refresh_from_db()
+    assert (execution.state, schedule.next_instant) == ("backing_off", None)
+
+
+def test_cancelling_the_run_arms_it_again() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    commands.cancel_execution(execution.id, by="test")
+    assert_armed_after(schedule, execution, "cancelled")
+
+
+def test_losing_the_run_for_good_arms_it_again() -> None:
+    schedule = delayed(job={"delivery": "at_most_once"})
+    execution = fire(schedule)
+    worker = make_worker()
+    run_on(worker, execution)
+    Worker.objects.filter(id=worker.worker_id).update(lease_until=datetime.now(UTC) - timedelta(hours=1))
+    reap_lost_workers()
+    assert_armed_after(schedule, execution, "failed")
+
+
+def test_a_missed_run_arms_it_again() -> None:
+    schedule = delayed(ago=timedelta(hours=1), catch_up="none")
+    assert fire_due_schedules() == FireResult(schedules=1, missed=1)
+    schedule.refresh_from_db()
+    assert schedule.next_instant is not None
+    assert timedelta() <= datetime.now(UTC) + DELAY - schedule.next_instant < timedelta(seconds=30)
+
+
+def test_a_missed_run_uses_up_a_maximum_count() -> None:
+    schedule = delayed(ago=timedelta(hours=1), catch_up="none", max_count=1)
+    fire_due_schedules()
+    schedule.refresh_from_db()
+    assert (schedule.next_instant, schedule.settled_count) == (None, 1)
+
+
+def test_a_maximum_count_ends_it() -> None:
+    schedule = delayed(max_count=2)
+    for _ in range(2):
+        succeed(fire(schedule))
+        Schedule.objects.filter(next_instant__isnull=False).update(
+            next_instant=datetime.now(UTC), next_fire_at=datetime.now(UTC)
+        )
+    schedule.refresh_from_db()
+    assert (schedule.next_instant, schedule.settled_count) == (None, 2)
+    assert Execution.objects.count() == 2
+
+
+def test_its_end_ends_it() -> None:
+    schedule = delayed(ends_at=datetime.now(UTC) + DELAY / 2)
+    succeed(fire(schedule))
+    schedule.refresh_from_db()
+    assert schedule.next_instant is None
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel_running"])
+def test_overlap_does_not_break_the_chain(overlap: str) -> None:
+    schedule = delayed(job={"overlap": overlap, "max_concurrency": 1})
+    commands.execute_job(schedule.job_id)
+    assert fire(schedule).state == "ready"
+
+
+def test_paused_it_is_not_armed_and_starts_again_on_resume() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    commands.pause_job(schedule.job_id, note="")
+    succeed(execution)
+    schedule.refresh_from_db()
+    assert schedule.next_instant is None
+    commands.resume_job(schedule.job_id)
+    schedule.refresh_from_db()
+    versions = list(schedule.history.order_by("number"))
+    assert [v.paused for v in versions] == [False, True, False]
+    assert [v.to_at for v in versions] == [v.from_at for v in versions[1:]] + [None]
+    assert schedule.next_instant == versions[-1].from_at + MICROSECOND, "at once, and in force"
+    assert fire(schedule).state == "ready"
+
+
+def test_resumed_while_it_runs_it_waits_for_that_run() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    commands.pause_job(schedule.job_id, note="")
+    commands.resume_job(schedule.job_id)
+    schedule.refresh_from_db()
+    assert schedule.next_instant is None, "else two chains of runs would go on for ever"
+    assert schedule.history.filter(to_at__isnull=True, paused=False).exists()
+    succeed(execution)
+    assert_armed_after(schedule, execution, "succeeded")
+
+
+def test_resumed_after_its_end_it_stays_over() -> None:
+    schedule = delayed(ends_at=datetime.now(UTC) + DELAY)
+    execution = fire(schedule)
+    commands.pause_job(schedule.job_id, note="")
+    succeed(execution)
+    Schedule.objects.update(ends_at=datetime.now(UTC) - timedelta(seconds=1))
+    commands.resume_job(schedule.job_id)
+    schedule.refresh_from_db()
+    assert schedule.next_instant is None
+
+
+def test_a_cancelled_job_is_not_armed() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    hold = run_on(make_worker(), execution)
+    commands.cancel_job(schedule.job_id, by="test")
+    attempts.finish_attempt(hold, Report(Reason.CANCELLED))
+    execution.refresh_from_db()
+    schedule.refresh_from_db()
+    assert (execution.state, schedule.next_instant) == ("cancelled", None)
