@@ -214,6 +214,7 @@ def lose_held(workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | No
     """
     if not workers:
         return []
+    sql.execute("lock_lost", {"worker_ids": list(workers)})
     return sql.fetch(
         "lose_held",
         {

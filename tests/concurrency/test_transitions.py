@@ -6,6 +6,7 @@ by Hypothesis and made on several connections at once, with right, stale and for
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import UUID, uuid4
@@ -186,6 +187,31 @@ def test_an_attempt_is_claimed_once(contenders: int) -> None:
 
     assert sum(at_once([claim] * contenders)) == 1
     assert Attempt.objects.filter(execution=execution).count() == 1
+
+
+def _claim_and_go_on(hold: Hold, claimed: threading.Event) -> None:
+    with transaction.atomic():
+        transitions.claim(hold)
+        claimed.set()
+        with connection.cursor() as cursor:
+            # Long enough for the loss to arrive and wait at the row.
+            cursor.execute("SELECT pg_sleep(0.3)")
+
+
+def _lose_once_claimed(worker: Registration, claimed: threading.Event) -> None:
+    assert claimed.wait(30)
+    with transaction.atomic():
+        transitions.lose_held({worker.worker_id: None})
+
+
+def test_a_loss_that_waited_for_a_claim_ends_its_attempt() -> None:
+    worker = make_worker()
+    execution = make_execution()
+    transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
+    hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
+    claimed = threading.Event()
+    at_once([partial(_claim_and_go_on, hold, claimed), partial(_lose_once_claimed, worker, claimed)])
+    assert_rows_are_consistent()
 
 
 def _finish(hold: Hold) -> str:
