@@ -137,8 +137,7 @@ def test_no_instant_is_a_second_late(
     print(f"{fault}: {len(lateness)} fired, {describe(lateness)}")
     assert len(lateness) == SCHEDULES * PHASE.total_seconds()
     assert lateness[0] >= 0
-    # The middle one: a beat that waits for Redis makes all of them late, a busy machine only some.
-    assert lateness[len(lateness) // 2] < LATEST_SECONDS, describe(lateness)
+    assert lateness[-1] < LATEST_SECONDS, describe(lateness)
     assert beat.poll() is None
 
 
