@@ -6,7 +6,7 @@ One method a verb of the API; every call is bounded in time, and waiting is poll
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from cli.errors import ServerFailureError, WaitTimeoutError
 from cli.records import (
     Artifact,
+    Calendar,
     Execution,
     Instant,
     Job,
@@ -57,15 +58,44 @@ class Client:
         filters = _given(status=status, search=search)
         return [Job.parse(item) for item in self._listing("jobs", filters, limit)]
 
+    def edit_job(self, job_id: str, changes: JsonObject) -> Job:
+        return Job.parse(self._transport.send("PATCH", f"jobs/{_segment(job_id)}", changes))
+
+    def delete_job(self, job_id: str) -> None:
+        self._transport.send("DELETE", f"jobs/{_segment(job_id)}")
+
     def cancel_job(self, job_id: str) -> Job:
         return Job.parse(self._transport.send("PUT", f"jobs/{_segment(job_id)}/cancel"))
 
-    def execute_job(self, job_id: str) -> Execution:
-        return Execution.parse(self._transport.send("POST", f"jobs/{_segment(job_id)}/execute"))
+    def execute_job(self, job_id: str, *, worker_id: str | None = None) -> Execution:
+        body = _given(worker_id=worker_id)
+        return Execution.parse(self._transport.send("POST", f"jobs/{_segment(job_id)}/execute", body))
 
     def next_instants(self, job_id: str, *, count: int = 5) -> list[Instant]:
         answer = self._transport.get(f"jobs/{_segment(job_id)}/next", {"count": count})
         return [Instant.parse(item) for item in as_objects(answer.get("results"))]
+
+    # calendars
+
+    def calendars(self, *, limit: int = 50) -> list[Calendar]:
+        return [Calendar.parse(item) for item in self._listing("calendars", {}, limit)]
+
+    def calendar(self, calendar_id: str) -> Calendar:
+        return Calendar.parse(self._transport.get(f"calendars/{_segment(calendar_id)}"))
+
+    def create_calendar(self, name: str, dates: Sequence[str]) -> Calendar:
+        return Calendar.parse(self._transport.send("POST", "calendars", {"name": name, "dates": list(dates)}))
+
+    def edit_calendar(
+        self, calendar_id: str, *, name: str | None = None, dates: Sequence[str] | None = None
+    ) -> Calendar:
+        changes: dict[str, object] = {} if name is None else {"name": name}
+        if dates is not None:
+            changes["dates"] = list(dates)
+        return Calendar.parse(self._transport.send("PATCH", f"calendars/{_segment(calendar_id)}", changes))
+
+    def delete_calendar(self, calendar_id: str) -> None:
+        self._transport.send("DELETE", f"calendars/{_segment(calendar_id)}")
 
     # executions
 
@@ -78,6 +108,12 @@ class Client:
 
     def cancel_execution(self, execution_id: str) -> Execution:
         return Execution.parse(self._transport.send("PUT", f"executions/{_segment(execution_id)}/cancel"))
+
+    def explain_execution(self, execution_id: str) -> JsonObject:
+        return self._transport.get(f"executions/{_segment(execution_id)}/explain")
+
+    def retry_execution(self, execution_id: str) -> Execution:
+        return Execution.parse(self._transport.send("POST", f"executions/{_segment(execution_id)}/retry"))
 
     def wait(self, execution_id: str, *, timeout_seconds: float) -> Execution:
         """The execution once it has ended."""
@@ -113,6 +149,18 @@ class Client:
     def download(self, output: Output) -> Iterator[Iterator[bytes]]:
         with self._transport.download(output.url) as pieces:
             yield pieces
+
+    # dead letters
+
+    def dead_letters(self, *, job_id: str | None = None, status: str | None = None, limit: int = 50) -> list[Execution]:
+        filters = _given(job_id=job_id, status=status)
+        return [Execution.parse(item) for item in self._listing("dead-letters", filters, limit)]
+
+    def redrive(self, execution_id: str) -> Execution:
+        return Execution.parse(self._transport.send("POST", f"dead-letters/{_segment(execution_id)}/redrive"))
+
+    def dismiss(self, execution_id: str) -> Execution:
+        return Execution.parse(self._transport.send("POST", f"dead-letters/{_segment(execution_id)}/dismiss"))
 
     # artifacts and workers
 

@@ -45,6 +45,12 @@ def _optional_text(data: JsonObject, key: str) -> str | None:
     return None if data.get(key) is None else _text(data, key)
 
 
+def _texts(data: JsonObject, key: str) -> tuple[str, ...]:
+    """None, where an older server does not say it."""
+    value = data.get(key)
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
 def _optional_number(data: JsonObject, key: str) -> int | None:
     return None if data.get(key) is None else _number(data, key)
 
@@ -55,6 +61,7 @@ class Job:
     name: str
     status: str
     next_instants: tuple[str, ...]
+    warnings: tuple[str, ...]
     raw: JsonObject = field(repr=False, compare=False)
 
     @classmethod
@@ -66,6 +73,26 @@ class Job:
             name=_text(data, "name"),
             status=_text(data, "status"),
             next_instants=tuple(sorted(instants)),
+            warnings=_texts(data, "warnings"),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class Calendar:
+    id: str
+    name: str
+    dates: tuple[str, ...]
+    used_by: int
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Calendar:
+        return cls(
+            id=_text(data, "id"),
+            name=_text(data, "name"),
+            dates=_texts(data, "dates"),
+            used_by=_number(data, "used_by"),
             raw=data,
         )
 

@@ -12,9 +12,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from cli.errors import UsageMistakeError
 
 # Cc: control, Cf: marks that turn the direction of text, Cs: halves of characters, Zl and Zp: line breaks.
 _HOSTILE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -50,6 +53,15 @@ def _shown(character: str) -> str:
 def say(sentence: str) -> None:
     """One line for the person, on stderr: stdout is for results."""
     print(neutralise(" ".join(sentence.split())), file=sys.stderr, flush=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Goes on if the person says so; without a person to ask, only if they said so beforehand."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageMistakeError("There is nobody to ask: say --yes if you mean it.")
+    typer.confirm(neutralise(question), abort=True, err=True)
 
 
 def write_result(text: str) -> None:

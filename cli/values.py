@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import PurePosixPath
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -57,6 +57,13 @@ def parse_instant(word: str, zone: ZoneInfo | None) -> str:
         raise UsageMistakeError(
             f"{word!r} is not a time: write it as 2030-01-31T09:00 or 2030-01-31T09:00+01:00."
         ) from None
+
+
+def parse_date(word: str) -> str:
+    try:
+        return date.fromisoformat(word).isoformat()
+    except ValueError:
+        raise UsageMistakeError(f"{word!r} is not a date: write it as 2030-01-31.") from None
 
 
 def parse_assignment(word: str) -> tuple[str, str]:

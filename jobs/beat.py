@@ -1,15 +1,17 @@
-"""Celery beat's scheduler: fire, wake, place, publish, reap, then sleep until the next due instant or a wake-up.
+"""Celery beat's scheduler: fires what is due and sleeps until the next instant or a wake-up.
 
-Any number of beats run this at once and none is special. Each stage is a step that does its work in transactions of its
-own; an error in one is logged and the others go on, because beat must not end while Postgres or Redis is away.
+Placing, publishing, reaping and system tasks are stages beside it, on threads of their own: what is due waits for none
+of them. Any number of beats run this at once and none is special. An error in one part is logged and the others go on,
+because beat must not end while Postgres or Redis is away.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -19,13 +21,17 @@ from django_celery_beat.schedulers import DatabaseScheduler
 from jobs import conf
 from jobs.broker import BrokerSender
 from jobs.due_window import Announcer, DatabaseClock, DueWindow
-from jobs.publisher import Publisher
+from jobs.messages import Publication
 from jobs.services import transitions
 from jobs.services.database import pooled
-from jobs.services.duties import hold_duty
+from jobs.services.deadlines import expire_overdue
+from jobs.services.dependencies import SweepResult, sweep_blocked
+from jobs.services.duties import SYSTEM_TASKS, claim_tick, hold_duty
 from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_next_due
 from jobs.services.placement import place_ready_executions
+from jobs.services.publishing import republish_unclaimed
 from jobs.services.reaping import reap_lost_workers
+from jobs.stage import Stage
 from jobs.wakeups import HurriedRedis, WakeListener
 
 logger = logging.getLogger(__name__)
@@ -34,6 +40,12 @@ Result = TypeVar("Result")
 LOOK_AGAIN_SECONDS = 0.02
 AT_ONCE_SECONDS = 0.001
 CLOCK_SECONDS = 10.0
+REPUBLISH_LOOK_SECONDS = 1.0
+MAX_OUTBOX_BATCHES = 1000
+
+
+class TickNotOurs(Exception):
+    """A system task was changed, or sent by another beat, since we looked."""
 
 
 class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat has no types
@@ -44,43 +56,53 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         """
         self._identity = uuid4()
         self._sender = BrokerSender(self.app)
-        self._publisher = Publisher(self._sender.send)
-        self._publisher.start()
+        self._firing_along = Stage("fire", self._fire_along)
+        self._placing = Stage("place", self._place)
+        self._publishing = Stage("publish", self._publish)
+        # What does not fit, or fails to be sent, is found unclaimed and sent again.
+        self._outbox: deque[Sequence[Publication]] = deque(maxlen=MAX_OUTBOX_BATCHES)
+        self._next_look = 0.0
+        self._stages = (
+            self._firing_along,
+            self._placing,
+            self._publishing,
+            Stage("reap", self._reap),
+            Stage("system tasks", self._tick_system_tasks),
+        )
         self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
         self.window = DueWindow(HurriedRedis(settings.PUNCTUAL_REDIS_URL))
         self._announcer = Announcer(self.window)
         self._announcer.start()
+        self._swept = SweepResult()
         self._clock = DatabaseClock()
         self._next_clock = 0.0
         self._changed = True
         self._asked_at = 0.0
         self._due_by_postgres: float | None = None
-        self._next_reap = 0.0
-        self._closing = threading.Event()
-        # On a thread of its own: the stock code waits for the broker, and what is due must not wait with it.
-        self._system_tasks = threading.Thread(target=self._run_system_tasks, name="system tasks", daemon=True)
         self._in_charge_until = 0.0
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        if self._system_tasks.ident is None:
-            self._system_tasks.start()
+        for stage in self._stages:
+            stage.start()
         with pooled():
-            sleep = self._stages()
-        if sleep > 0:
-            self._changed |= self._listener.wait(sleep)
+            sleep = self._fire_and_look_ahead()
+        if sleep > 0 and self._listener.wait(sleep):
+            self._changed = True
+            self._placing.notify()
         return 0
 
     def close(self) -> None:
         """May be called twice, and by a signal in the middle of a tick: what the tick waits on is left to the exit."""
-        self._closing.set()
-        if self._system_tasks.is_alive() and self._system_tasks is not threading.current_thread():
-            self._system_tasks.join(timeout=1)
-        self._publisher.stop()
+        for stage in self._stages:
+            stage.stop()
+        for stage in self._stages:
+            stage.join()
         self._announcer.stop()
+        self.window.report()
         self._sender.close()
         super().close()
 
-    def _stages(self) -> float:
+    def _fire_and_look_ahead(self) -> float:
         """One round; returns how long there is nothing to do."""
         if time.monotonic() >= self._next_clock:
             self._next_clock = time.monotonic() + CLOCK_SECONDS
@@ -88,18 +110,13 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         looked_at = self._clock.now() - self._clock.uncertainty
         fired = self._guard("fire", self._fire)
         woken = self._guard("wake", transitions.wake_backed_off)
-        placed = self._guard("place", place_ready_executions)
-        if placed and placed.placed:
-            self._publisher.notify()
-        if time.monotonic() >= self._next_reap:
-            self._next_reap = time.monotonic() + conf.REAP_SECONDS
-            self._guard("reap", reap_lost_workers)
-        if (fired and fired.more) or (placed and placed.more):
+        if (fired and fired.fired) or woken:
+            self._placing.notify()
+        if fired and fired.more:
+            self._firing_along.notify()
             return 0
-        if placed and placed.contended:
-            return LOOK_AGAIN_SECONDS
         longest = float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
-        if fired is None or woken is None or placed is None:
+        if fired is None or woken is None:
             # What failed is still due and would fail again at once: nothing to hammer.
             return longest
         due = self._next_due(looked_at, longest)
@@ -109,12 +126,19 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         return longest if due is None else min(longest, max(due, 0.0))
 
     def _fire(self) -> FireResult:
-        with self._announcer.listening():
+        with self._announcer.listening() as ear:
             fired = fire_due_schedules()
-        if fired.schedules and not self._announcer.heard():
+        if fired.schedules and not ear.heard:
             # When that is due next, only Postgres knows.
             self.window.doubt()
         return fired
+
+    def _fire_along(self) -> float:
+        """A second hand when much is due: one computes while the other waits for Postgres."""
+        fired = self._fire()
+        if fired.fired:
+            self._placing.notify()
+        return 0 if fired.more else math.inf
 
     def _next_due(self, looked_at: float, longest: float) -> float | None:
         """Seconds until something is due; None: nothing is to come. The window knows it, or else Postgres does."""
@@ -136,27 +160,61 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         # What came due during this round was not held by anybody: no need to look away for a while.
         return max(min(moments) - self._clock.now(), AT_ONCE_SECONDS) if moments else None
 
-    def _run_system_tasks(self) -> None:
-        while not self._closing.wait(conf.SYSTEM_TICK_SECONDS):
-            with pooled():
-                self._guard("system tasks", self._tick_system_tasks)
+    def _place(self) -> float:
+        placed = place_ready_executions()
+        if placed.publications:
+            self._outbox.append(placed.publications)
+            self._publishing.notify()
+        if placed.more:
+            return 0
+        return LOOK_AGAIN_SECONDS if placed.contended else float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
 
-    def _tick_system_tasks(self) -> None:
+    def _publish(self) -> float:
+        """What this beat has placed; and, looking by itself, what any beat has placed and nobody taken."""
+        while self._outbox:
+            self._sender.send(self._outbox.popleft())
+        if time.monotonic() >= self._next_look and republish_unclaimed(self._sender.send) < conf.PUBLISH_BATCH_MESSAGES:
+            self._next_look = time.monotonic() + REPUBLISH_LOOK_SECONDS
+        return max(0.0, self._next_look - time.monotonic())
+
+    def _reap(self) -> float:
+        reaped = reap_lost_workers()
+        self._swept = sweep_blocked(after=self._swept.after)
+        if expire_overdue() or reaped.executions or reaped.unclaimed or self._swept.unblocked:
+            self._placing.notify()
+        return conf.REAP_SECONDS
+
+    def _tick_system_tasks(self) -> float:
         # By the clock: a beat that stood still for a lease does not know who was in charge meanwhile.
         asked_at = time.monotonic()
         in_charge_before, self._in_charge_until = asked_at < self._in_charge_until, 0.0
-        held = hold_duty("system tasks", self._identity)
+        held = hold_duty(SYSTEM_TASKS, self._identity)
         if not held or not in_charge_before:
-            # What another beat did since is in the database: read it anew, and write nothing of our own over it.
-            # The same after an error, which leaves the stock heap without the entry it was sending.
-            self._dirty.clear()
+            # What another beat did since is in the database: read it anew. The same after an error, which leaves the
+            # stock heap without the entry it was sending.
             self._initial_read = True
             self._heap = None
         if held:
-            for _ in range(conf.SYSTEM_TASKS_A_TICK):
-                if super().tick() != 0:
-                    break
+            try:
+                for _ in range(conf.SYSTEM_TASKS_A_TICK):
+                    if super().tick() != 0:
+                        break
+            except TickNotOurs as error:
+                logger.info("%s", error)
+                return conf.SYSTEM_TICK_SECONDS
             self._in_charge_until = asked_at + conf.DUTY_LEASE_SECONDS
+        return conf.SYSTEM_TICK_SECONDS
+
+    def reserve(self, entry: Any) -> Any:
+        """The stock version also notes that the entry has to be saved, which `apply_entry` has done by then."""
+        return next(entry)
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """The stock version saves after sending, and whatever another beat has saved meanwhile."""
+        task = entry.model
+        if not claim_tick(task.pk, self._identity, last_run_at=entry.last_run_at, at=task.last_run_at):
+            raise TickNotOurs(f"The system task '{entry.name}' was changed or sent by another beat; looking again")
+        super().apply_entry(entry, producer=producer)
 
     def _ensure_connected(self) -> Any:
         """The stock version retries a hundred times inside a tick."""

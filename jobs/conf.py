@@ -19,7 +19,11 @@ BACKFILL_BATCH_INSTANTS = 1000
 BACKFILL_MAX_WAITING = 100
 MAX_BACKFILL_INSTANTS = 50_000
 
-PLACE_BATCH_EXECUTIONS = 500
+PLACE_BATCH_EXECUTIONS = 2000
+# What has been ready for this long and finds no room has a worker kept for it.
+RESERVE_AFTER_SECONDS = 60.0
+# One sweep looks at this many blocked executions, and the next one goes on after them.
+SWEEP_BATCH_EXECUTIONS = 1000
 PUBLISH_BATCH_MESSAGES = 500
 
 # A message that no worker has taken is sent again after this long, then after twice as long, and so on.
@@ -48,6 +52,7 @@ MAX_SCRIPT_BYTES = 1024 * 1024
 MAX_ARTIFACT_BYTES = 5 * 1024**3
 MAX_ARGS = 256
 MAX_ENV = 256
+MAX_RESOURCES = 16
 MAX_TEXT_BYTES = 64 * 1024
 MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
 MAX_SCHEDULES_PER_JOB = 50
@@ -60,5 +65,7 @@ MAX_RESULT_BYTES = 64 * 1024
 
 UPLOAD_URL_SECONDS = 15 * 60
 DOWNLOAD_URL_SECONDS = 5 * 60
+# What nobody has asked for this long, and no job refers to, is collected. Longer than any of these URLs.
+ORPHAN_GRACE_SECONDS = 24 * 3600.0
 
 PARTITIONS_AHEAD_DAYS = 14

@@ -87,6 +87,8 @@ class DueWindow:
         self._redis = connection
         self.unannounced = 0  # schedules that beat found due although the window had not said so
         self.lost = 0  # announcements that Redis did not take
+        self.believed = 0  # times that beat slept by its word
+        self.doubted = 0  # times that beat had to ask Postgres instead
         self._in_doubt = False
         self._doubted: object = None
         self._lock = threading.Lock()
@@ -110,6 +112,7 @@ class DueWindow:
 
         answer = self._redis.attempt(peek)
         if answer is None:
+            self.doubted += 1
             self.doubt()
             return None
         filled, *found = answer
@@ -117,7 +120,9 @@ class DueWindow:
             if self._in_doubt:
                 self._in_doubt, self._doubted = False, filled
         if filled is None or filled == self._doubted:
+            self.doubted += 1
             return None
+        self.believed += 1
         return Announced(
             min((entries[0][1] for entries in found if isinstance(entries, list) and entries), default=None)
         )
@@ -126,6 +131,17 @@ class DueWindow:
         """Something may be missing: the window is not believed until it was filled anew."""
         with self._lock:
             self._in_doubt = True
+
+    def report(self) -> None:
+        """The last word of a beat that ends: how right the window was."""
+        logger.info(
+            "The due window was believed %d times and doubted %d times;"
+            " %d schedules were due unannounced, %d announcements were lost",
+            self.believed,
+            self.doubted,
+            self.unannounced,
+            self.lost,
+        )
 
     def count_unannounced(self, found: Sequence[Due]) -> int:
         """Of these, found due before the window had said so, those that nobody has announced since either."""
@@ -149,7 +165,6 @@ class Announcer:
         self._window = window
         self._pending: deque[tuple[list[Due], Sequence[Due]]] = deque()
         self._asleep: tuple[float, float] | None = None
-        self._heard = False
         self._wanted = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="due window", daemon=True)
@@ -165,25 +180,20 @@ class Announcer:
             self._thread.join(timeout=1)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> Iterator[Ear]:
         """What this thread fires meanwhile is announced here."""
-        token = _announcer.set(self)
+        ear = Ear(self)
+        token = _ear.set(ear)
         try:
-            yield
+            yield ear
         finally:
-            _announcer.reset(token)
+            _ear.reset(token)
 
     def expect(self, asleep_from: float | None, wake_at: float | None) -> None:
         """Beat goes to sleep because the window says so; None: because Postgres does, which proves no window wrong."""
         self._asleep = None if asleep_from is None else (asleep_from, math.inf if wake_at is None else wake_at)
 
-    def heard(self) -> bool:
-        """Whether firing has announced anything since this was last asked."""
-        heard, self._heard = self._heard, False
-        return heard
-
     def put(self, found: Sequence[Due], upcoming: Sequence[Due]) -> None:
-        self._heard = True
         asleep_from, wake_at = self._asleep or (math.inf, math.inf)
         # What was due before the sleep already is no matter of the window: somebody else held it.
         early = [due for due in found if asleep_from < _score(due.moment) < wake_at - TOLERANCE_SECONDS]
@@ -217,7 +227,13 @@ class Announcer:
             logger.info("The due window was wrong: %d schedules were due unannounced so far", self._window.unannounced)
 
 
-_announcer: ContextVar[Announcer | None] = ContextVar("announcer", default=None)
+@dataclass(slots=True)
+class Ear:
+    announcer: Announcer
+    heard: bool = False  # whether firing has announced anything
+
+
+_ear: ContextVar[Ear | None] = ContextVar("ear", default=None)
 
 
 @lru_cache(maxsize=1)
@@ -232,8 +248,9 @@ def announce(dues: Iterable[tuple[UUID, datetime | None]]) -> None:
 
 def announce_settled(found: Sequence[Due], upcoming: Sequence[Due]) -> None:
     """For firing, after its commit: what it found due, and when each of that is due next."""
-    if (announcer := _announcer.get()) is not None:
-        announcer.put(found, _within(upcoming))
+    if (ear := _ear.get()) is not None:
+        ear.heard = True
+        ear.announcer.put(found, _within(upcoming))
     else:
         due_window().add(_within(upcoming))
 

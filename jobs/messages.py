@@ -22,6 +22,20 @@ class RunMessage:
         return (str(self.execution_id), self.attempt)
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is to be sent to which worker; the name is for those who look at the queue."""
+
+    execution_id: UUID
+    attempt: int
+    worker_id: UUID
+    job_name: str
+
+    @property
+    def message(self) -> RunMessage:
+        return RunMessage(self.execution_id, self.attempt)
+
+
 def parse_run_message(execution_id: object, attempt: object) -> RunMessage | None:
     """None for what no beat of ours sent: anybody who can write to Redis can write anything."""
     if not isinstance(execution_id, str) or type(attempt) is not int or not 0 < attempt < 2**31:

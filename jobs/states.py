@@ -39,6 +39,7 @@ class Move(StrEnum):
     LOSE = "lose"
     RELEASE = "release"
     CANCEL = "cancel"
+    EXPIRE = "expire"
 
 
 # What a new execution may start as: everything else is reached by a move.
@@ -65,6 +66,7 @@ MOVES: dict[Move, tuple[frozenset[State], State]] = {
     Move.LOSE: (STARTED, State.READY),
     Move.RELEASE: (ACTIVE, State.READY),
     Move.CANCEL: (WAITING | ACTIVE, State.CANCELLED),
+    Move.EXPIRE: (WAITING | {State.QUEUED}, State.TIMED_OUT),
 }
 
 LEGAL: frozenset[tuple[State, State]] = frozenset(
@@ -98,6 +100,7 @@ class Reason(StrEnum):
     ARTIFACT_MISMATCH = "artifact_mismatch"
     ARTIFACT_UNAVAILABLE = "artifact_unavailable"
     SANDBOX_ERROR = "sandbox_error"
+    DEADLINE = "deadline"  # waited or ran until its deadline had passed
     CATCH_UP = "catch_up"  # missed: too old when something could fire again
     OVERLAP = "overlap"  # skipped: others of its job had not ended yet
     BACKLOG = "backlog"  # skipped: too many of its job wait already

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING
 from uuid import UUID
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
+# As many as one request lists or deletes.
+PAGE_OBJECTS = 1000
+UPLOADS, OUTPUTS = "uploads/", "outputs/"
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    key: str
+    modified_at: datetime
 
 
 def artifact_key(sha256: str) -> str:
@@ -36,11 +47,30 @@ def artifact_key(sha256: str) -> str:
 
 def upload_key(artifact_id: UUID) -> str:
     """Where an owner's own upload waits: knowing a hash proves nothing, so bytes that others stored are no shortcut."""
-    return f"uploads/{artifact_id}"
+    return f"{UPLOADS}{artifact_id}"
 
 
 def output_key(execution_id: UUID, attempt: int, sha256: str) -> str:
-    return f"outputs/{execution_id}/{attempt}/{sha256}"
+    return f"{OUTPUTS}{execution_id}/{attempt}/{sha256}"
+
+
+def parse_upload_key(key: str) -> UUID | None:
+    """The artifact's id; None: it is not such a key."""
+    try:
+        artifact_id = UUID(key.removeprefix(UPLOADS))
+    except ValueError:
+        return None
+    return artifact_id if upload_key(artifact_id) == key else None
+
+
+def parse_output_key(key: str) -> tuple[UUID, int, str] | None:
+    """Execution, attempt and hash; None: it is not such a key."""
+    try:
+        execution, attempt, sha256 = key.removeprefix(OUTPUTS).split("/")
+        found = UUID(execution), int(attempt), sha256
+    except ValueError:
+        return None
+    return found if output_key(*found) == key else None
 
 
 def put_artifact(sha256: str, data: bytes) -> None:
@@ -121,6 +151,35 @@ def read_artifact(sha256: str) -> Iterator[bytes]:
     with _answers():
         body = _client().get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["Body"]
         yield from body.iter_chunks(CHUNK_BYTES)
+
+
+def list_objects(prefix: str, *, before: str) -> Iterator[list[StoredObject]]:
+    """Pages of what is stored under the prefix, in order of their keys, up to and without the key `before`."""
+    with _answers():
+        pages = (
+            _client()
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=settings.PUNCTUAL_S3_BUCKET, Prefix=prefix, PaginationConfig={"PageSize": PAGE_OBJECTS})
+        )
+        for page in pages:
+            found = [StoredObject(each["Key"], each["LastModified"]) for each in page.get("Contents", [])]
+            yield [each for each in found if each.key < before]
+            if found and found[-1].key >= before:
+                return
+
+
+def delete_objects(keys: Sequence[str]) -> None:
+    """Deletes what there is of them; that some are gone already is no error."""
+    for start in range(0, len(keys), PAGE_OBJECTS):
+        with _answers():
+            answer = _client().delete_objects(
+                Bucket=settings.PUNCTUAL_S3_BUCKET,
+                Delete={"Objects": [{"Key": key} for key in keys[start : start + PAGE_OBJECTS]], "Quiet": True},
+            )
+        refused = [each for each in answer.get("Errors", []) if each.get("Code") not in MISSING]
+        if refused:
+            logger.warning("The object store did not delete %s: %s", refused[0].get("Key"), refused[0].get("Message"))
+            raise StorageUnavailable(f"The object store refused to delete {len(refused)} objects.")
 
 
 def create_bucket() -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from celery import shared_task
+from django.conf import settings
 from django.db import transaction
 
 from jobs import due_window
-from jobs.services import backfilling, partitions
+from jobs.services import backfilling, orphans, partitions, retention
 from jobs.services.database import bounded
 
 
@@ -27,3 +28,18 @@ def refill_due_window() -> int:
 @shared_task(name="jobs.advance_backfills")
 def advance_backfills() -> dict[str, int]:
     return asdict(backfilling.advance_backfills())
+
+
+@shared_task(name="jobs.prune_history")
+def prune_history() -> dict[str, object]:
+    pruned = retention.prune_history(retention=_retention())
+    return asdict(pruned) | {"horizon": pruned.horizon.isoformat()}
+
+
+@shared_task(name="jobs.sweep_orphans")
+def sweep_orphans() -> dict[str, object]:
+    return asdict(orphans.sweep_orphans(retention=_retention()))
+
+
+def _retention() -> timedelta:
+    return timedelta(days=settings.PUNCTUAL_RETENTION_DAYS)

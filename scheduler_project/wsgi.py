@@ -6,9 +6,12 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
+from scheduler_project.celery import app as celery_app
 from scheduler_project.checks import refuse_insecure_start
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scheduler_project.settings")
 refuse_insecure_start()
 
 application = get_wsgi_application()
+# The admin looks the system tasks up there; without one that is current it would find none of ours.
+celery_app.set_default()

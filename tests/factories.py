@@ -86,7 +86,7 @@ def hold_of(execution: Execution) -> Hold:
 
 def place_on(worker: Registration, execution: Execution) -> Hold:
     """Queued on that worker, which has not taken it yet."""
-    assert transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)]) == 1
+    assert len(transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])) == 1
     return hold_of(execution)
 
 

@@ -1,6 +1,7 @@
 """Everything that is checked before a change lands, in one command, with a summary at the end.
 
-`./punctual test` runs it all; `./punctual test unit lint` only the named stages; what follows `--` goes to pytest.
+`./punctual test` runs it all, in two lanes where stages do not mind each other, and shows each stage when it has ended;
+`./punctual test unit lint` runs only the named stages and shows them as they go; what follows `--` goes to pytest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,9 +43,21 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"Unknown stage: {', '.join(unknown)}. There are: {', '.join(STAGES)}.", file=sys.stderr)
         return 2
-    results = [_run(stage, extra) for stage in names or STAGES]
+    results = [_run(stage, extra) for stage in names] if names else _run_all(extra)
     _print_summary(results)
     return 1 if any(result.failed for result in results) or not sum(result.passed for result in results) else 0
+
+
+def _run_all(extra: list[str]) -> list[Result]:
+    """Acceptance comes last and alone: it looks at clocks and at processes that die."""
+    beside = [stage for stage in STAGES if stage not in ("integration", "acceptance")]
+    lanes = [["integration"], beside]
+    print("Running " + " beside ".join(", ".join(lane) for lane in lanes) + "; then acceptance.", flush=True)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        ended = pool.map(lambda lane: [_run(stage, extra, quietly=True) for stage in lane], lanes)
+        results = {result.stage: result for lane in ended for result in lane}
+    results["acceptance"] = _run("acceptance", extra)
+    return [results[stage] for stage in STAGES]
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -53,8 +67,10 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _run(stage: str, extra: list[str]) -> Result:
-    print(f"\n== {stage} " + "=" * max(0, 76 - len(stage)), flush=True)
+def _run(stage: str, extra: list[str], *, quietly: bool = False) -> Result:
+    title = f"\n== {stage} " + "=" * max(0, 76 - len(stage))
+    if not quietly:
+        print(title, flush=True)
     command, started = STAGES[stage], time.monotonic()
     with TemporaryDirectory(prefix="punctual-suite-") as scratch:
         report = Path(scratch) / "report.xml"
@@ -62,7 +78,14 @@ def _run(stage: str, extra: list[str]) -> Result:
         if tested:
             command = (*command, f"--junitxml={report}", *extra)
         environment = {name: value for name, value in os.environ.items() if not _belongs_to_a_stack(name)}
-        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        output = Path(scratch) / "output"
+        with output.open("wb") as file:
+            shown = file if quietly else None
+            code = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=shown, stderr=shown, check=False
+            ).returncode
+        if quietly:
+            print(title, output.read_text(encoding="utf-8", errors="replace"), sep="\n", end="", flush=True)
         passed, failed = _count(report) if tested else (int(code == 0), int(code != 0))
     if code != 0 and not failed:
         failed = 1

@@ -72,6 +72,7 @@ class AgentStep(bootsteps.StartStopStep):
                 disk_mb=capacity.disk_mb,
                 capabilities=sorted(interpreters),
                 details=describe_host(host, interpreters),
+                resources=capacity.resources,
             ),
             lease_seconds=settings.PUNCTUAL_LEASE_SECONDS,
             renew_seconds=settings.PUNCTUAL_RENEW_SECONDS,

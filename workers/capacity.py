@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers.configuration import WorkerSettings
@@ -27,6 +27,7 @@ class Capacity:
     cpu: float
     memory_mb: int
     disk_mb: int
+    resources: Mapping[str, int] = field(default_factory=dict)  # nothing detects these: the operator says what there is
 
 
 def measure_capacity(settings: WorkerSettings) -> Capacity:
@@ -41,6 +42,7 @@ def measure_capacity(settings: WorkerSettings) -> Capacity:
         cpu=cpu,
         memory_mb=memory_mb,
         disk_mb=settings.disk_mb or min(int(free_disk * DISK_SHARE), memory_mb),
+        resources=settings.resources,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class WorkerSettings:
     state_dir: str
     drain_seconds: float
     cache_mb: int
+    resources: Mapping[str, int] = field(default_factory=dict)

@@ -51,7 +51,7 @@ def _instant(word: str, now: datetime) -> str:
 
 
 def _write_report(found: JsonObject) -> None:
-    rows = [(name, str(value)) for name, value in found.items() if not isinstance(value, dict | list)]
+    rows = [(name, str(value)) for name, value in found.items() if not isinstance(value, dict | list | None)]
     lateness = found.get("lateness_ms")
     if lateness is not None:
         rows += [(f"lateness {name}", f"{value} ms") for name, value in as_object(lateness).items()]

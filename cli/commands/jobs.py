@@ -59,11 +59,16 @@ def _flatten(value: object, name: str = "") -> dict[str, str]:
 
 
 @app.command()
-def run(job: JobArgument, wait: WaitOption = False, wait_limit: WaitLimitOption = "1d") -> None:
+def run(
+    job: JobArgument,
+    worker: Annotated[str | None, typer.Option(metavar="ID", help="Only on this worker.")] = None,
+    wait: WaitOption = False,
+    wait_limit: WaitLimitOption = "1d",
+) -> None:
     """Run a job now, whatever its schedules say. Prints the execution's id."""
     deadline = time.monotonic() + parse_duration(wait_limit)
     with connect() as client:
-        execution = client.execute_job(resolve_job(client, job))
+        execution = client.execute_job(resolve_job(client, job), worker_id=worker)
         if wait:
             wait_and_exit(client, execution.id, deadline=deadline)
         write_result(execution.id)

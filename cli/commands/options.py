@@ -12,6 +12,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The id or the n
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="A table to read, or JSON for programs.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Stream the log until the execution ends, then exit with its code.")
 ]

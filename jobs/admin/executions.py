@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
 from jobs.models import Attempt, Execution
+from jobs.services.explaining import explain_execution
 
 
 class AttemptInline(ReadOnlyInline[Attempt]):
@@ -26,13 +27,19 @@ class AttemptInline(ReadOnlyInline[Attempt]):
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     list_display = [
-        "job", "state_badge", "attempt", "exit_code", "reason", "scheduled_for", "started_at", "took", "worker",
+        "job", "state_badge", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for", "started_at", "took",
+        "worker",
     ]  # fmt: skip
-    list_filter = ["state", "trigger", "queue"]
+    list_filter = ["state", "dead_letter", "trigger", "queue"]
     list_select_related = ["job", "worker"]
-    search_fields = ["=id", "=job__id", "=run_id", "job__name"]
+    search_fields = ["=id", "=job__id", "=run_id", "=retry_of", "job__name"]
     ordering = ["-id"]
     inlines = [AttemptInline]
+    readonly_fields = ["why_it_waits"]
+
+    @admin.display(description="why it waits")
+    def why_it_waits(self, execution: Execution) -> str:
+        return explain_execution(execution.id).words
 
     @admin.display(description="state", ordering="state")
     def state_badge(self, execution: Execution) -> SafeString:

@@ -17,7 +17,16 @@ from jobs.querysets.job_status import with_status
 
 class ScheduleInline(ReadOnlyInline[Schedule]):
     model = Schedule
-    fields = ["kind", "expression", "timezone", "jitter_seconds", "catch_up", "next_instant", "quarantine_error"]
+    fields = [
+        "kind",
+        "expression",
+        "timezone",
+        "calendar",
+        "jitter_seconds",
+        "catch_up",
+        "next_instant",
+        "quarantine_error",
+    ]
 
 
 class DependencyInline(ReadOnlyInline[Dependency]):
@@ -33,8 +42,8 @@ class DependencyInline(ReadOnlyInline[Dependency]):
 class VersionInline(ReadOnlyInline[JobVersion]):
     model = JobVersion
     fields = [
-        "number", "runtime", "args", "queue", "priority", "cpu", "memory_mb", "disk_mb", "timeout_seconds",
-        "max_concurrency", "delivery", "created_at",
+        "number", "runtime", "args", "queue", "priority", "cpu", "memory_mb", "disk_mb", "resources", "timeout_seconds",
+        "deadline_seconds", "retry", "max_concurrency", "delivery", "created_at",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobVersion]:
@@ -44,12 +53,12 @@ class VersionInline(ReadOnlyInline[JobVersion]):
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin[Job]):
     list_display = ["name", "status", "owner", "queue", "next_instant", "created_at"]
-    list_filter = ["state", "current_version__queue"]
+    list_filter = ["state", "current_version__queue", ("deleted_at", admin.EmptyFieldListFilter)]
     list_select_related = ["owner", "current_version__queue"]
     search_fields = ["name", "=id"]
     ordering = ["-id"]
-    fields = ["id", "name", "status", "owner", "state", "created_at", "updated_at"]
-    readonly_fields = ["id", "status", "created_at", "updated_at"]
+    fields = ["id", "name", "status", "owner", "state", "created_at", "updated_at", "deleted_at"]
+    readonly_fields = ["id", "status", "created_at", "updated_at", "deleted_at"]
     inlines = [ScheduleInline, DependencyInline, VersionInline]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:

@@ -48,6 +48,9 @@ class DifferenceOutput(serializers.Serializer[Any]):
 class AuditOutput(serializers.Serializer[Any]):
     clean = serializers.BooleanField(help_text="Whether every instant is explained.")
     to = serializers.DateTimeField()
+    pruned_before = serializers.DateTimeField(
+        allow_null=True, help_text="Retention has pruned what was before: the audit cannot begin earlier."
+    )
     schedules = serializers.IntegerField()
     executions = serializers.IntegerField()
     expected = serializers.IntegerField()
@@ -66,7 +69,8 @@ class AuditOutput(serializers.Serializer[Any]):
     differences = DifferenceOutput(many=True, help_text="The first of them.")
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {"from": serializers.DateTimeField(), **super().get_fields()}
+        began = serializers.DateTimeField(help_text="Where it began: as asked, or at `pruned_before` if that is later.")
+        return {"from": began, **super().get_fields()}
 
 
 class Firings(ApiView):

@@ -1,7 +1,8 @@
-"""/executions: list, read, cancel, and what each of them left behind."""
+"""/executions: list, read, cancel, explain, and what each of them left behind."""
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -18,7 +19,7 @@ from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Execution, ExecutionEvent, Output
 from jobs.querysets.visibility import visible_to
-from jobs.services import commands
+from jobs.services import commands, explaining
 from jobs.states import State
 
 MAX_EVENTS = 1000
@@ -28,6 +29,7 @@ class ExecutionQuery(PageQuery):
     job_id = serializers.UUIDField(required=False)
     worker_id = serializers.UUIDField(required=False)
     status = serializers.ChoiceField([s.value for s in State], required=False)
+    retry_of = serializers.UUIDField(required=False, help_text="The one that repeats this execution.")
 
 
 def executions_of(user: User) -> QuerySet[Execution]:
@@ -38,7 +40,7 @@ class Executions(ApiView):
     @extend_schema(operation_id="executions_list", parameters=[ExecutionQuery], responses=page_of(ExecutionOutput))
     def get(self, request: Request) -> Response:
         query = read_query(ExecutionQuery, request)
-        columns = {"job_id": "job_id", "worker_id": "worker_id", "status": "state"}
+        columns = {"job_id": "job_id", "worker_id": "worker_id", "status": "state", "retry_of": "retry_of"}
         wanted = {column: query[name] for name, column in columns.items() if name in query}
         return page(executions_of(user_of(request)).filter(**wanted), request, ExecutionOutput)
 
@@ -58,6 +60,37 @@ class ExecutionCancel(ApiView):
         commands.cancel_execution(execution_id, by=user.get_username())
         execution.refresh_from_db()
         return Response(ExecutionOutput(execution).data)
+
+
+class GateOutput(serializers.Serializer[Any]):
+    """What must be so before it runs. A worker's gate that is closed does not matter while another worker has room."""
+
+    gate = serializers.CharField(source="name", help_text="Such as dependency, time, queue_limit, resource.cpu.")
+    open = serializers.BooleanField()
+    value = serializers.JSONField(allow_null=True, help_text="What it asks for, or how things stand.")
+    limit = serializers.JSONField(allow_null=True, help_text="What there is, or what is waited for.")
+    holders = serializers.ListField(
+        child=serializers.UUIDField(), help_text="The executions, the job, the queue or the worker that decide it."
+    )
+    words = serializers.CharField()
+
+
+class ExplanationOutput(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    status = serializers.ChoiceField([s.value for s in State], source="state")
+    words = serializers.CharField()
+    gates = GateOutput(many=True)
+
+
+class ExecutionExplain(ApiView):
+    @extend_schema(
+        operation_id="executions_explain",
+        responses=ExplanationOutput,
+        description="Why it waits: every gate before it, as the next placement would find it. Empty once it is placed.",
+    )
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        find(executions_of(user_of(request)), execution_id)
+        return Response(ExplanationOutput(explaining.explain_execution(execution_id)).data)
 
 
 class ExecutionAttempts(ApiView):

@@ -11,8 +11,9 @@ from rest_framework import serializers
 from jobs import conf
 from jobs.api.fields import InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
 from jobs.models import Condition, Delivery, Overlap
+from jobs.planning import MAX_AMOUNT
 from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
-from jobs.retry_policy import parse_retry_policy
+from jobs.retry_policy import RETRY_REASONS, parse_retry_policy
 from jobs.services.job_spec import RUNTIMES, DependencySpec, JobSpec, Requirements, ScheduleSpec
 from jobs.services.schedules import KIND_FIELDS
 
@@ -37,6 +38,9 @@ class ScheduleInput(StrictSerializer):
     excluded_dates = serializers.ListField(
         child=serializers.DateField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
     )
+    calendar = TextField(
+        default=None, allow_null=True, max_length=100, help_text="The id or the name of a calendar: its dates as well."
+    )
     max_count = WholeNumberField(default=None, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +61,11 @@ class RequirementsInput(StrictSerializer):
     memory_mb = WholeNumberField(default=128, min_value=1, max_value=LARGEST_INTEGER)
     disk_mb = WholeNumberField(default=64, min_value=0, max_value=LARGEST_INTEGER)
     capabilities = serializers.ListField(child=TextField(max_length=63), default=list, max_length=64)
+    resources = serializers.DictField(
+        child=WholeNumberField(min_value=1, max_value=MAX_AMOUNT),
+        default=dict,
+        help_text='Whatever else workers count, by name: {"gpu": 1}.',
+    )
 
 
 class RetryInput(StrictSerializer):
@@ -64,6 +73,19 @@ class RetryInput(StrictSerializer):
     backoff_seconds = NumberField(required=False)
     backoff_factor = NumberField(required=False)
     max_backoff_seconds = NumberField(required=False)
+    jitter = NumberField(required=False, help_text="0 to 1: so much of each delay may be cut off at random.")
+    on_exit_codes = serializers.ListField(
+        child=WholeNumberField(), required=False, allow_null=True, help_text="Only these; 128 + n is signal n."
+    )
+    not_on_exit_codes = serializers.ListField(
+        child=WholeNumberField(), required=False, allow_null=True, help_text="Any but these; instead of on_exit_codes."
+    )
+    on_reasons = serializers.ListField(
+        child=serializers.ChoiceField(RETRY_REASONS),
+        required=False,
+        allow_null=True,
+        help_text="Only what ended so.",
+    )
 
 
 class JobInput(StrictSerializer):
@@ -79,6 +101,13 @@ class JobInput(StrictSerializer):
     queue = TextField(default="default", max_length=63)
     requirements = RequirementsInput(required=False)
     timeout_seconds = NumberField(default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS)
+    deadline_seconds = NumberField(
+        default=None,
+        allow_null=True,
+        min_value=0.1,
+        max_value=MAX_WINDOW_SECONDS,
+        help_text="For all attempts and waits together, from when it fired; past it no attempt starts.",
+    )
     retry = RetryInput(required=False)
     max_concurrency = WholeNumberField(default=1, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
     overlap = serializers.ChoiceField(Overlap.values, default=Overlap.QUEUE.value)
@@ -107,6 +136,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         queue=values["queue"],
         requirements=Requirements(**requirements) if requirements is not None else Requirements(),
         timeout_seconds=values["timeout_seconds"],
+        deadline_seconds=values["deadline_seconds"],
         retry=parse_retry_policy(values.get("retry", {})),
         max_concurrency=values["max_concurrency"],
         overlap=Overlap(values["overlap"]),
@@ -115,16 +145,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
 
 
 def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
-    kind = next(kind for kind, name in KIND_FIELDS.items() if name in values)
-    written = values[KIND_FIELDS[kind]]
-    match kind:
-        case Kind.AT:
-            expression = written.isoformat()
-        case Kind.EVERY | Kind.DELAY:
-            # Not float's own text: that is 1e-07 or 1e+16 at the ends.
-            expression = f"{Decimal(repr(written)):f}".removesuffix(".0")
-        case _:
-            expression = written
+    kind, expression = kind_and_expression(values)
     return ScheduleSpec(
         kind=kind,
         expression=expression,
@@ -135,5 +156,20 @@ def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
         catch_up=CatchUp(values["catch_up"]),
         catch_up_window_seconds=values["catch_up_window_seconds"],
         excluded_dates=values["excluded_dates"],
+        calendar=values["calendar"],
         max_count=values["max_count"],
     )
+
+
+def kind_and_expression(values: Mapping[str, Any]) -> tuple[Kind, str]:
+    """Of a schedule that says exactly one of them."""
+    kind = next(kind for kind, name in KIND_FIELDS.items() if name in values)
+    written = values[KIND_FIELDS[kind]]
+    match kind:
+        case Kind.AT:
+            return kind, written.isoformat()
+        case Kind.EVERY | Kind.DELAY:
+            # Not float's own text: that is 1e-07 or 1e+16 at the ends.
+            return kind, f"{Decimal(repr(written)):f}".removesuffix(".0")
+        case _:
+            return kind, str(written)

@@ -1,4 +1,7 @@
-"""/jobs: submit, list, read, cancel, execute, and when they run next."""
+"""/jobs: submit, list, read, edit, delete, cancel, execute, and when they run next.
+
+A job that was deleted is not there, except in the list of the deleted ones.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.fields import StrictSerializer, TextField
+from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
-from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SubmittedJobOutput
+from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Execution, Job, Schedule
 from jobs.querysets.job_status import JobStatus, with_status
 from jobs.querysets.visibility import visible_to
 from jobs.recurrence import Instant, Kind, preview
-from jobs.services import commands, linting, schedules
+from jobs.services import commands, editing, linting, schedules
 
 
 class JobQuery(PageQuery):
@@ -32,6 +36,7 @@ class JobQuery(PageQuery):
     queue = serializers.CharField(required=False, max_length=63)
     priority = serializers.IntegerField(required=False, min_value=0, max_value=9)
     search = serializers.CharField(required=False, max_length=200, help_text="Part of the name, in any case.")
+    deleted = serializers.BooleanField(default=False, help_text="Those that were deleted, instead of the others.")
 
 
 class NextQuery(StrictSerializer):
@@ -42,20 +47,29 @@ class NoInput(StrictSerializer):
     """A request that takes no fields."""
 
 
-def jobs_of(user: User) -> QuerySet[Job]:
+def jobs_of(user: User, *, deleted: bool = False) -> QuerySet[Job]:
     """All that a representation shows, in a number of queries that does not grow with the list."""
     return with_status(
-        visible_to(user, Job.objects.all())
+        visible_to(user, Job.objects.filter(deleted_at__isnull=not deleted))
         .select_related("owner", "current_version", "current_version__queue")
         .prefetch_related("schedules", "dependencies")
     )
+
+
+def find_job(user: User, job_id: UUID) -> Job:
+    return find(visible_to(user, Job.objects.filter(deleted_at__isnull=True)), job_id)
+
+
+def _saved(user: User, job_id: UUID) -> dict[str, object]:
+    warnings = linting.lint_schedules(job_id)
+    return SavedJobOutput(jobs_of(user).get(id=job_id), context={"warnings": warnings}).data
 
 
 class Jobs(ApiView):
     @extend_schema(operation_id="jobs_list", parameters=[JobQuery], responses=page_of(JobOutput))
     def get(self, request: Request) -> Response:
         query = read_query(JobQuery, request)
-        rows = jobs_of(user_of(request))
+        rows = jobs_of(user_of(request), deleted=bool(query["deleted"]))
         columns = {
             "status": "status",
             "queue": "current_version__queue__name",
@@ -65,12 +79,12 @@ class Jobs(ApiView):
         wanted = {column: query[name] for name, column in columns.items() if name in query}
         return page(rows.filter(**wanted), request, JobOutput)
 
-    @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SubmittedJobOutput})
+    @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SavedJobOutput})
     def post(self, request: Request) -> Response:
         user = user_of(request)
         job = commands.submit_job(owner=user, spec=job_spec(read_body(JobInput, request)))
         return Response(
-            SubmittedJobOutput(jobs_of(user).get(id=job.id), context={"warnings": linting.lint_schedules(job.id)}).data,
+            _saved(user, job.id),
             status=status.HTTP_201_CREATED,
             headers={"Location": f"{request.path}/{job.id}"},
         )
@@ -81,13 +95,35 @@ class JobDetail(ApiView):
     def get(self, request: Request, job_id: UUID) -> Response:
         return Response(JobOutput(find(jobs_of(user_of(request)), job_id)).data)
 
+    @extend_schema(operation_id="jobs_edit", request=JobEditInput, responses=SavedJobOutput)
+    def patch(self, request: Request, job_id: UUID) -> Response:
+        """Changes what is given and leaves the rest; of `requirements` and `retry` likewise.
+
+        `schedules` is the whole list: an entry with an `id` keeps that schedule, changed where it says so, one without
+        is new, and a schedule that is not in the list is deleted. What is due by then fires as it was before.
+        """
+        edit = job_edit(read_body(JobEditInput, request))
+        user = user_of(request)
+        find_job(user, job_id)
+        editing.edit_job(job_id, edit)
+        return Response(_saved(user, job_id))
+
+    @extend_schema(operation_id="jobs_delete", request=None, responses={204: None})
+    def delete(self, request: Request, job_id: UUID) -> Response:
+        """Cancels the job and what it runs; its executions stay readable. Once deleted it is not found."""
+        read_body(NoInput, request)
+        user = user_of(request)
+        find_job(user, job_id)
+        commands.delete_job(job_id, by=user.get_username())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
 
 class JobCancel(ApiView):
     @extend_schema(operation_id="jobs_cancel", request=None, responses=JobOutput)
     def put(self, request: Request, job_id: UUID) -> Response:
         read_body(NoInput, request)
         user = user_of(request)
-        find(visible_to(user, Job.objects.all()), job_id)
+        find_job(user, job_id)
         commands.cancel_job(job_id, by=user.get_username())
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
@@ -101,7 +137,7 @@ class JobPause(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         body = read_body(PauseInput, request)
         user = user_of(request)
-        find(visible_to(user, Job.objects.all()), job_id)
+        find_job(user, job_id)
         commands.pause_job(job_id, note=str(body["note"]))
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
@@ -111,17 +147,23 @@ class JobResume(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         read_body(NoInput, request)
         user = user_of(request)
-        find(visible_to(user, Job.objects.all()), job_id)
+        find_job(user, job_id)
         commands.resume_job(job_id)
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
 
+class ExecuteInput(StrictSerializer):
+    worker_id = serializers.UUIDField(
+        default=None, allow_null=True, help_text="The only worker that it may run on. Default: any that fits."
+    )
+
+
 class JobExecute(ApiView):
-    @extend_schema(operation_id="jobs_execute", request=None, responses={201: ExecutionOutput})
+    @extend_schema(operation_id="jobs_execute", request=ExecuteInput, responses={201: ExecutionOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        read_body(NoInput, request)
-        find(visible_to(user_of(request), Job.objects.all()), job_id)
-        execution_id = commands.execute_job(job_id)
+        worker_id = read_body(ExecuteInput, request)["worker_id"]
+        find_job(user_of(request), job_id)
+        execution_id = commands.execute_job(job_id, worker_id=worker_id if isinstance(worker_id, UUID) else None)
         execution = Execution.objects.select_related("job").get(id=execution_id)
         return Response(ExecutionOutput(execution).data, status=status.HTTP_201_CREATED)
 
@@ -130,7 +172,7 @@ class JobNext(ApiView):
     @extend_schema(operation_id="jobs_next", parameters=[NextQuery], responses=results_of(InstantOutput))
     def get(self, request: Request, job_id: UUID) -> Response:
         query = read_query(NextQuery, request)
-        job = find(visible_to(user_of(request), Job.objects.all()), job_id)
+        job = find_job(user_of(request), job_id)
         now = schedules.database_now()
         count = int(str(query["count"]))
         coming = heapq.merge(

@@ -16,13 +16,15 @@ from jobs.states import State
 
 class ScheduleOutput(serializers.ModelSerializer[Schedule]):
     in_words = serializers.SerializerMethodField()
+    excluded_dates = serializers.ListField(source="written_dates", child=serializers.DateField())
+    calendar = serializers.UUIDField(source="calendar_id", allow_null=True)
 
     class Meta:
         model = Schedule
         fields = [
             "id", "in_words", "timezone", "starts_at", "ends_at", "jitter_seconds", "catch_up",
-            "catch_up_window_seconds", "excluded_dates", "max_count", "settled_count", "next_instant", "quarantined_at",
-            "quarantine_error",
+            "catch_up_window_seconds", "excluded_dates", "calendar", "max_count", "settled_count", "next_instant",
+            "quarantined_at", "quarantine_error",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -54,6 +56,7 @@ class RequirementsOutput(serializers.Serializer[Any]):
     memory_mb = serializers.IntegerField()
     disk_mb = serializers.IntegerField()
     capabilities = serializers.ListField(child=serializers.CharField())
+    resources = serializers.DictField(child=serializers.IntegerField())
 
 
 class JobOutput(serializers.ModelSerializer[Job]):
@@ -70,6 +73,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
     queue = serializers.CharField(source="current_version.queue.name")
     requirements = RequirementsOutput(source="current_version")
     timeout_seconds = serializers.FloatField(source="current_version.timeout_seconds")
+    deadline_seconds = serializers.FloatField(source="current_version.deadline_seconds", allow_null=True)
     retry = serializers.JSONField(source="current_version.retry")
     max_concurrency = serializers.IntegerField(source="current_version.max_concurrency", allow_null=True)
     overlap = serializers.CharField(source="current_version.overlap")
@@ -81,13 +85,14 @@ class JobOutput(serializers.ModelSerializer[Job]):
         model = Job
         fields = [
             "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "schedules",
-            "dependencies", "priority", "queue", "requirements", "timeout_seconds", "retry", "max_concurrency",
-            "overlap", "delivery", "network", "next_instant", "paused_at", "paused_note", "created_at", "updated_at",
+            "dependencies", "priority", "queue", "requirements", "timeout_seconds", "deadline_seconds", "retry",
+            "max_concurrency", "overlap", "delivery", "network", "next_instant", "paused_at", "paused_note",
+            "created_at", "updated_at", "deleted_at",
         ]  # fmt: skip
         read_only_fields = fields
 
 
-class SubmittedJobOutput(JobOutput):
+class SavedJobOutput(JobOutput):
     """A job and what its owner should know about its schedules; given in the context."""
 
     warnings = serializers.SerializerMethodField()
@@ -106,13 +111,15 @@ class ExecutionOutput(serializers.ModelSerializer[Execution]):
     job_name = serializers.CharField(source="job.name")
     status = serializers.ChoiceField([s.value for s in State], source="state")
     worker_id = serializers.UUIDField(allow_null=True)
+    pinned_worker_id = serializers.UUIDField(allow_null=True)
 
     class Meta:
         model = Execution
         fields = [
             "id", "job_id", "job_name", "status", "trigger", "run_id", "scheduled_for", "attempt", "tries_used",
-            "worker_id", "exit_code", "reason", "result", "fired_at", "ready_at", "placed_at", "claimed_at",
-            "started_at", "ended_at", "retry_at", "cancel_requested_at",
+            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "fired_at", "ready_at", "placed_at",
+            "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at", "deadline_at", "retry_of",
+            "dead_letter",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -188,11 +195,13 @@ class AnnouncedOutput(serializers.Serializer[Announced]):
 
 
 class WorkerOutput(serializers.ModelSerializer[Worker]):
+    resources = serializers.DictField(child=serializers.IntegerField())
+
     class Meta:
         model = Worker
         fields = [
             "id", "name", "pool", "host", "status", "incarnation", "lease_until", "capabilities", "slots", "cpu",
-            "memory_mb", "disk_mb", "registered_at",
+            "memory_mb", "disk_mb", "resources", "registered_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -7,7 +7,7 @@ from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from jobs.api import artifacts, audit, backfills, executions, fleet, jobs, logs, problems
+from jobs.api import artifacts, audit, backfills, calendars, dead_letters, executions, fleet, jobs, logs, problems
 from jobs.api.schema import BearerTokenScheme
 
 # Known to drf-spectacular by having been imported.
@@ -30,13 +30,20 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/backfill", backfills.JobBackfill.as_view()),
     path("jobs/<uuid:job_id>/backfills", backfills.JobBackfills.as_view()),
     path("backfills/<uuid:backfill_id>/cancel", backfills.BackfillCancel.as_view()),
+    path("calendars", calendars.Calendars.as_view()),
+    path("calendars/<uuid:calendar_id>", calendars.CalendarDetail.as_view()),
     path("executions", executions.Executions.as_view()),
     path("executions/<uuid:execution_id>", executions.ExecutionDetail.as_view()),
     path("executions/<uuid:execution_id>/cancel", executions.ExecutionCancel.as_view()),
+    path("executions/<uuid:execution_id>/retry", dead_letters.ExecutionRetry.as_view()),
     path("executions/<uuid:execution_id>/attempts", executions.ExecutionAttempts.as_view()),
     path("executions/<uuid:execution_id>/events", executions.ExecutionEvents.as_view()),
+    path("executions/<uuid:execution_id>/explain", executions.ExecutionExplain.as_view()),
     path("executions/<uuid:execution_id>/logs", logs.ExecutionLogs.as_view()),
     path("executions/<uuid:execution_id>/outputs", executions.ExecutionOutputs.as_view()),
+    path("dead-letters", dead_letters.DeadLetters.as_view()),
+    path("dead-letters/<uuid:execution_id>/redrive", dead_letters.DeadLetterRedrive.as_view()),
+    path("dead-letters/<uuid:execution_id>/dismiss", dead_letters.DeadLetterDismiss.as_view()),
     path("artifacts", artifacts.Artifacts.as_view()),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetail.as_view()),
     path("artifacts/<uuid:artifact_id>/complete", artifacts.ArtifactComplete.as_view()),

@@ -3,10 +3,12 @@
 from jobs.models.artifact import Artifact, Output
 from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease
-from jobs.models.execution import Attempt, Execution, ExecutionEvent, Trigger
+from jobs.models.calendar import Calendar
+from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
 from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap
 from jobs.models.log import LogChunk
 from jobs.models.queue import Queue
+from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.token import ApiToken
 from jobs.models.worker import Worker, WorkerStatus
@@ -18,7 +20,9 @@ __all__ = [
     "Backfill",
     "BackfillState",
     "BeatLease",
+    "Calendar",
     "Condition",
+    "DeadLetter",
     "Delivery",
     "Dependency",
     "DropReason",
@@ -32,6 +36,7 @@ __all__ = [
     "Output",
     "Overlap",
     "Queue",
+    "RetentionMark",
     "Schedule",
     "ScheduleVersion",
     "Trigger",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from jobs.models.ids import new_id
 
@@ -18,6 +19,12 @@ class Artifact(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
+    wanted_at = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="When somebody last announced, completed or used it."
+    )
+    doomed_at = models.DateTimeField(
+        null=True, editable=False, help_text="Since when it is being collected: its bytes may be gone already."
+    )
     verified_at = models.DateTimeField(
         null=True, editable=False, help_text="When the stored bytes were seen to be the announced ones."
     )
@@ -27,6 +34,11 @@ class Artifact(models.Model):
             models.UniqueConstraint(fields=["owner", "sha256"], name="artifact_once_per_owner"),
             models.CheckConstraint(condition=Q(sha256__regex=r"^[0-9a-f]{64}$"), name="artifact_sha256_hex"),
             models.CheckConstraint(condition=Q(size__gte=0), name="artifact_size_not_negative"),
+        ]
+        indexes = [
+            # collect_orphans: who else names the same bytes.
+            models.Index(fields=["sha256"], name="artifact_by_hash"),
+            models.Index(fields=["doomed_at"], name="artifact_doomed", condition=Q(doomed_at__isnull=False)),
         ]
 
     def __str__(self) -> str:

@@ -18,8 +18,18 @@ class Trigger(models.TextChoices):
     MANUAL = "manual"
     DEPENDENCY = "dependency"
     BACKFILL = "backfill"
+    RETRY = "retry"  # somebody had one that ended tried again, as a new one
 
 
+class DeadLetter(models.TextChoices):
+    """What became of an execution that failed for good."""
+
+    OPEN = "open"  # nobody has looked after it yet
+    REDRIVEN = "redriven"  # a new execution was made of it
+    DISMISSED = "dismissed"
+
+
+FAILED = {State.FAILED, State.TIMED_OUT}
 NEVER_RUN = {State.MISSED, State.SKIPPED}
 REASONS = [reason.value for reason in Reason]
 
@@ -33,6 +43,7 @@ class Execution(models.Model):
     trigger = models.CharField(max_length=16, choices=Trigger.choices)
     run_id = models.UUIDField(help_text="Shared by everything that one firing set off.")
     scheduled_for = models.DateTimeField()
+    retry_of = models.UUIDField(null=True, help_text="The execution that this one repeats; it may be pruned by now.")
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in State])
     attempt = models.PositiveIntegerField(
@@ -42,6 +53,14 @@ class Execution(models.Model):
     times_lost = models.PositiveIntegerField(default=0)
     worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, null=True, db_index=False)
     incarnation = models.PositiveBigIntegerField(null=True)
+    pinned_worker = models.ForeignKey(
+        "jobs.Worker",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="pinned_executions",
+        db_index=False,
+        help_text="The only worker that it may run on; empty: any.",
+    )
     rank = models.DateTimeField(help_text="Placement order: the time it became ready, moved by priority.")
 
     fired_at = models.DateTimeField()
@@ -53,10 +72,14 @@ class Execution(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(
+        null=True, help_text="No attempt starts after it, and a run gets no more than what is left."
+    )
 
     reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: it has not ended yet
     exit_code = models.IntegerField(null=True)
     result = models.JSONField(null=True)
+    dead_letter = models.CharField(max_length=16, null=True, choices=DeadLetter.choices)  # noqa: DJ001 - null: it is none
 
     class Meta:
         constraints = [
@@ -64,6 +87,14 @@ class Execution(models.Model):
             models.UniqueConstraint(fields=["schedule", "scheduled_for"], name="execution_once_per_instant"),
             # One execution of a dependent in a run, however many upstreams end at once.
             models.UniqueConstraint(fields=["run_id", "job"], name="execution_once_per_run"),
+            # The history of a retry is a line: whoever wants another one retries the last.
+            models.UniqueConstraint(
+                fields=["retry_of"], name="execution_retried_once", condition=Q(retry_of__isnull=False)
+            ),
+            models.CheckConstraint(
+                condition=Q(dead_letter__isnull=True) | Q(dead_letter__in=DeadLetter.values, state__in=values(FAILED)),
+                name="execution_dead_letter_failed",
+            ),
             models.CheckConstraint(condition=Q(state__in=values(State)), name="execution_state_known"),
             models.CheckConstraint(condition=Q(trigger__in=Trigger.values), name="execution_trigger_known"),
             models.CheckConstraint(
@@ -101,10 +132,12 @@ class Execution(models.Model):
             ),
         ]
         indexes = [
-            # place_ready_executions: in order of rank.
-            models.Index(fields=["rank"], name="execution_ready", condition=Q(state="ready")),
+            # place_ready_executions: each queue in order of rank.
+            models.Index(fields=["queue", "rank", "id"], name="execution_ready", condition=Q(state="ready")),
             # wake_backed_off: those whose time has come.
             models.Index(fields=["retry_at"], name="execution_backing_off", condition=Q(state="backing_off")),
+            # sweep_blocked: page by page.
+            models.Index(fields=["id"], name="execution_blocked", condition=Q(state="blocked")),
             # allocated resources, publishing, reaping and a job's limit: the few that workers hold.
             models.Index(
                 fields=["worker", "job"],
@@ -114,6 +147,16 @@ class Execution(models.Model):
             # a job's status, and cancelling it: without its history.
             models.Index(
                 fields=["job"], name="execution_unfinished_by_job", condition=Q(state__in=values(WAITING | ACTIVE))
+            ),
+            # GET /dead-letters
+            models.Index(
+                fields=["dead_letter", "-id"], name="execution_dead_letters", condition=Q(dead_letter__isnull=False)
+            ),
+            # expire_overdue: those whose deadline has passed before a worker took them.
+            models.Index(
+                fields=["deadline_at"],
+                name="execution_overdue",
+                condition=Q(deadline_at__isnull=False, state__in=values(WAITING | {State.QUEUED})),
             ),
             # GET /executions?job_id=…
             models.Index(fields=["job", "-id"], name="execution_list_by_job"),

@@ -50,6 +50,7 @@ class Job(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
+    deleted_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         constraints = [
@@ -58,6 +59,9 @@ class Job(models.Model):
                 condition=Q(state=JobState.PAUSED, paused_at__isnull=False)
                 | (~Q(state=JobState.PAUSED) & Q(paused_at__isnull=True)),
                 name="job_paused_at_iff_paused",
+            ),
+            models.CheckConstraint(
+                condition=Q(deleted_at__isnull=True) | Q(state=JobState.CANCELLED), name="job_deleted_is_cancelled"
             ),
         ]
         indexes = [models.Index(fields=["owner", "-id"], name="job_list_by_owner")]
@@ -80,7 +84,9 @@ class JobVersion(models.Model):
     memory_mb = models.PositiveIntegerField()
     disk_mb = models.PositiveIntegerField()
     capabilities = ArrayField(models.CharField(max_length=63), default=list)
+    resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     timeout_seconds = models.FloatField()
+    deadline_seconds = models.FloatField(null=True, help_text="For all attempts together, from when it fired.")
     retry = models.JSONField(default=dict)
     max_concurrency = models.PositiveIntegerField(null=True, default=1)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.QUEUE)
@@ -93,6 +99,10 @@ class JobVersion(models.Model):
             models.CheckConstraint(condition=Q(priority__gte=0, priority__lte=9), name="job_version_priority_0_9"),
             models.CheckConstraint(condition=Q(cpu__gt=0, memory_mb__gt=0), name="job_version_needs_something"),
             models.CheckConstraint(condition=Q(timeout_seconds__gt=0), name="job_version_timeout_positive"),
+            models.CheckConstraint(
+                condition=Q(deadline_seconds__isnull=True) | Q(deadline_seconds__gt=0),
+                name="job_version_deadline_positive",
+            ),
             models.CheckConstraint(
                 condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="job_version_limit_positive"
             ),

@@ -6,12 +6,21 @@ both are null once nothing more is to come, which also takes the row out of the 
 
 from __future__ import annotations
 
+from datetime import date
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from jobs.models.ids import new_id
 from jobs.recurrence import CatchUp, Kind
+
+
+class LiveSchedules(models.Manager["Schedule"]):
+    """Without those that were deleted: these stay for the sake of the history alone."""
+
+    def get_queryset(self) -> QuerySet[Schedule]:
+        return super().get_queryset().filter(deleted_at__isnull=True)
 
 
 class Schedule(models.Model):
@@ -28,6 +37,12 @@ class Schedule(models.Model):
     )
     catch_up_window_seconds = models.FloatField(null=True)
     excluded_dates = ArrayField(models.DateField(), default=list, help_text="Local dates without instants.")
+    calendar = models.ForeignKey(
+        "jobs.Calendar", on_delete=models.PROTECT, null=True, related_name="schedules", db_index=False
+    )
+    own_excluded_dates = ArrayField(
+        models.DateField(), null=True, help_text="With a calendar: the dates that it excludes beside the calendar's."
+    )
     max_count = models.PositiveIntegerField(null=True, help_text="How many instants it has; empty: no limit.")
     settled_count = models.PositiveBigIntegerField(default=0)
     next_instant = models.DateTimeField(null=True)
@@ -35,6 +50,10 @@ class Schedule(models.Model):
     quarantined_at = models.DateTimeField(null=True, help_text="When its recurrence could not be computed.")
     quarantine_error = models.TextField(default="", blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    deleted_at = models.DateTimeField(null=True, editable=False)
+
+    objects = LiveSchedules()
+    with_deleted = models.Manager["Schedule"]()
 
     class Meta:
         constraints = [
@@ -51,14 +70,29 @@ class Schedule(models.Model):
                 | Q(next_instant__isnull=False, next_fire_at__isnull=False, next_fire_at__gte=models.F("next_instant")),
                 name="schedule_fires_at_or_after_its_instant",
             ),
+            models.CheckConstraint(
+                condition=Q(calendar__isnull=True, own_excluded_dates__isnull=True)
+                | Q(calendar__isnull=False, own_excluded_dates__isnull=False),
+                name="schedule_own_dates_iff_calendar",
+            ),
+            models.CheckConstraint(
+                condition=Q(deleted_at__isnull=True) | Q(next_instant__isnull=True), name="schedule_deleted_is_over"
+            ),
         ]
         indexes = [
             # fire_due_schedules: the due ones in order, at any number of schedules.
             models.Index(fields=["next_fire_at"], name="schedule_due", condition=Q(next_fire_at__isnull=False)),
+            # edit_calendar: the schedules that use one.
+            models.Index(fields=["calendar"], name="schedule_by_calendar", condition=Q(calendar__isnull=False)),
         ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.expression}"
+
+    @property
+    def written_dates(self) -> list[date]:
+        """The excluded dates of its own, as they were asked for; without those of its calendar."""
+        return self.excluded_dates if self.own_excluded_dates is None else self.own_excluded_dates
 
 
 class ScheduleVersion(models.Model):
@@ -78,6 +112,9 @@ class ScheduleVersion(models.Model):
     jitter_seconds = models.FloatField()
     excluded_dates = ArrayField(models.DateField(), default=list)
     max_count = models.PositiveIntegerField(null=True)
+    settled_before = models.PositiveBigIntegerField(
+        null=True, help_text="How many instants the versions before it had."
+    )
 
     class Meta:
         constraints = [
@@ -87,6 +124,12 @@ class ScheduleVersion(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(to_at__isnull=True) | Q(to_at__gte=models.F("from_at")), name="schedule_version_in_order"
+            ),
+        ]
+        indexes = [
+            # prune_history: those that ended, but for the first, which says when the schedule was created.
+            models.Index(
+                fields=["to_at"], name="schedule_version_over", condition=Q(to_at__isnull=False, number__gt=1)
             ),
         ]
 

@@ -34,6 +34,7 @@ class Worker(models.Model):
     cpu = models.FloatField()
     memory_mb = models.PositiveIntegerField()
     disk_mb = models.PositiveIntegerField()
+    resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     registered_at = models.DateTimeField()
 
     class Meta:

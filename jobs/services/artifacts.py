@@ -1,19 +1,28 @@
 """Programs on their way into the object store.
 
-An owner's artifact is verified only when that owner has sent the bytes: that others stored them is no proof.
+An owner's artifact is verified only when that owner has sent the bytes: that others stored them is no proof. Bytes are
+stored only once a row that names them is committed and wanted, and `orphans` deletes bytes only under the same lock, so
+that whoever uses a hash anew wins over its collection.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from jobs import conf, storage
-from jobs.errors import InvalidInput
+from jobs.errors import InvalidInput, NotFound
 from jobs.models import Artifact
+from jobs.services.database import bounded
+
+# One that was wanted this recently need not be written again: its grace is far from over.
+WANTED_RECENTLY = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS / 24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +44,98 @@ def store_script(*, owner: User, script: str) -> Artifact:
     """Stores a small program and its row; to be called outside a transaction, for it waits for the object store."""
     data = script.encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    known = Artifact.objects.filter(owner=owner, sha256=sha256, verified_at__isnull=False).first()
+    known = Artifact.objects.filter(
+        owner=owner,
+        sha256=sha256,
+        verified_at__isnull=False,
+        doomed_at__isnull=True,
+        wanted_at__gt=Now() - WANTED_RECENTLY,
+    ).first()
     if known is not None:
         return known
+    artifact = _want(owner=owner, sha256=sha256, size=len(data))
+    if artifact.verified_at is not None:
+        return artifact
     storage.put_artifact(sha256, data)
-    artifact, _ = Artifact.objects.update_or_create(
-        owner=owner, sha256=sha256, defaults={"size": len(data), "verified_at": Now()}
-    )
-    return artifact
+    return _verify(artifact)
 
 
 def announce_artifact(*, owner: User, sha256: str, size: int) -> Announced:
     if size > conf.MAX_ARTIFACT_BYTES:
         raise InvalidInput("size", f"An artifact may have at most {conf.MAX_ARTIFACT_BYTES} bytes.")
-    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256=sha256, defaults={"size": size})
+    artifact = _want(owner=owner, sha256=sha256, size=size)
     if artifact.verified_at is not None:
         if artifact.size != size:
             raise InvalidInput(
                 "size", f"The artifact with this SHA-256 has {artifact.size} bytes; check size and hash."
             )
         return Announced(artifact, None)
-    if artifact.size != size:
-        # Nothing was stored under the first announcement, so the second one simply corrects it.
-        Artifact.objects.filter(id=artifact.id, verified_at__isnull=True).update(size=size)
-        artifact.size = size
     url, headers = storage.presign_artifact_upload(artifact.id, sha256, size)
     return Announced(artifact, Upload(url, headers))
 
 
 def complete_artifact(artifact: Artifact) -> Artifact:
     """Verifies an upload; doing it again changes nothing."""
-    if artifact.verified_at is None:
-        storage.adopt_upload(artifact.id, artifact.sha256, artifact.size)
-        Artifact.objects.filter(id=artifact.id, verified_at__isnull=True).update(verified_at=Now())
-        artifact.refresh_from_db()
+    kept = _keep(artifact.id)
+    if kept is None:
+        raise NotFound
+    if kept.verified_at is not None:
+        return kept
+    storage.adopt_upload(kept.id, kept.sha256, kept.size)
+    return _verify(kept)
+
+
+def use_artifact(*, owner: User, artifact_id: UUID | None) -> Artifact | None:
+    """The owner's artifact, which is not collected from now until long after the job that wants it is stored."""
+    if artifact_id is None or not Artifact.objects.filter(owner=owner, id=artifact_id).exists():
+        return None
+    return _keep(artifact_id)
+
+
+def lock_hash(sha256: str) -> None:
+    """Until the transaction ends, nobody else begins to want these bytes or deletes them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('punctual.artifact.' || %s, 0))", [sha256])
+
+
+def _want(*, owner: User, sha256: str, size: int) -> Artifact:
+    """The owner's row for these bytes, made if need be."""
+    with transaction.atomic(), bounded(statement_seconds=10):
+        lock_hash(sha256)
+        artifact, created = Artifact.objects.get_or_create(owner=owner, sha256=sha256, defaults={"size": size})
+        if not created:
+            _rescue(artifact)
+        if artifact.verified_at is None and artifact.size != size:
+            # Nothing was stored under the first announcement, so the second one simply corrects it.
+            Artifact.objects.filter(id=artifact.id).update(size=size)
+            artifact.size = size
+    return artifact
+
+
+def _keep(artifact_id: UUID) -> Artifact | None:
+    artifact = Artifact.objects.filter(id=artifact_id).first()
+    if artifact is None:
+        return None
+    with transaction.atomic(), bounded(statement_seconds=10):
+        lock_hash(artifact.sha256)
+        # Read anew: it may have been collected while we waited.
+        artifact = Artifact.objects.filter(id=artifact_id).first()
+        if artifact is not None:
+            _rescue(artifact)
+    return artifact
+
+
+def _rescue(artifact: Artifact) -> None:
+    """Under the lock of its hash."""
+    if artifact.doomed_at is not None and artifact.verified_at is not None:
+        # Its collection may have been interrupted after the bytes had gone.
+        stored = storage.artifact_size(artifact.sha256) == artifact.size
+        artifact.verified_at = artifact.verified_at if stored else None
+    artifact.doomed_at = None
+    Artifact.objects.filter(id=artifact.id).update(verified_at=artifact.verified_at, doomed_at=None, wanted_at=Now())
+
+
+def _verify(artifact: Artifact) -> Artifact:
+    Artifact.objects.filter(id=artifact.id, verified_at__isnull=True).update(verified_at=Now())
+    artifact.refresh_from_db()
     return artifact

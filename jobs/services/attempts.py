@@ -51,6 +51,7 @@ class _Held:
     cancel_requested: bool
     retry: str
     delivery: str
+    seconds_left: float | None
 
 
 def claim_attempt(hold: Hold) -> Claimed:
@@ -79,6 +80,9 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             policy=parse_retry_policy(json.loads(held.retry)),
             repeatable=held.delivery != Delivery.AT_MOST_ONCE,
             attempt=hold.attempt,
+            signal=report.signal,
+            seconds_left=held.seconds_left,
+            seed=hold.execution_id.bytes,
         )
         moved = transitions.end(
             hold,

@@ -19,7 +19,7 @@ _GROWTH = log(1.01)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def _shown(instant: datetime) -> str:
+def shown(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -54,10 +54,14 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`expected` is the sum of `fired`, `missed`, `skipped`, `dropped`, `absent` and `overdue`."""
+    """`expected` is the sum of `fired`, `missed`, `skipped`, `dropped`, `absent` and `overdue`.
+
+    `from_` is where the audit began: where it was asked to, or later if retention has pruned what was before.
+    """
 
     from_: datetime
     to: datetime
+    pruned_before: datetime | None  # nothing can be said about instants before it; None: nothing was pruned yet
     schedules: int
     executions: int
     expected: int
@@ -82,16 +86,18 @@ class Audit:
 
     def as_json(self) -> dict[str, object]:
         """As the API and the command answer it; instants in UTC with a Z."""
-        shown = {name: value for name, value in asdict(self).items() if name not in ("from_", "to", "differences")}
+        instants = ("from_", "to", "pruned_before")
+        rest = {name: value for name, value in asdict(self).items() if name not in (*instants, "differences")}
         return {
             "clean": self.clean,
-            "from": _shown(self.from_),
-            "to": _shown(self.to),
-            **shown,
+            "from": shown(self.from_),
+            "to": shown(self.to),
+            "pruned_before": self.pruned_before and shown(self.pruned_before),
+            **rest,
             "differences": [
                 {
                     "schedule_id": str(each.schedule_id),
-                    "instant": each.instant and _shown(each.instant),
+                    "instant": each.instant and shown(each.instant),
                     "what": each.what.value,
                     "count": each.count,
                 }
@@ -125,13 +131,14 @@ class Tally:
         self.latest = max(self.latest, microseconds)
         self.late[ceil(log(microseconds) / _GROWTH) if microseconds else 0] += 1
 
-    def audit(self, from_: datetime, to: datetime) -> Audit:
+    def audit(self, from_: datetime, to: datetime, pruned_before: datetime | None = None) -> Audit:
         missed, skipped = self.states["missed"], self.states["skipped"]
         fired = self.states.total() - missed - skipped
         absent, overdue = self.found[What.ABSENT], self.found[What.OVERDUE]
         return Audit(
             from_=from_,
             to=to,
+            pruned_before=pruned_before,
             schedules=self.schedules,
             executions=self.executions,
             expected=fired + missed + skipped + self.dropped + absent + overdue,

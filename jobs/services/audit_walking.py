@@ -51,6 +51,7 @@ class Version:
     recurrence: Recurrence
     jitter_seconds: float
     max_count: int | None
+    settled_before: int | None = None  # by the versions before it; None: of before this was written down
 
     @property
     def until(self) -> datetime:
@@ -117,6 +118,7 @@ class ScheduleWalk:
             after = max(version.from_at, self._window.from_ - _STEP)
             until = min(version.until, self._until)
             left = None
+            used = used if version.settled_before is None else version.settled_before
             if version.max_count is not None:
                 used += self._count(version, version.from_at, min(version.until, after), version.max_count - used)
                 left = version.max_count - used

@@ -20,9 +20,10 @@ from django.db import connection, transaction
 from jobs import sql
 from jobs.errors import InvalidInput
 from jobs.recurrence import Kind, Recurrence
-from jobs.services.audit_report import Audit, Tally, What
+from jobs.services.audit_report import Audit, Tally, What, shown
 from jobs.services.audit_walking import Dropped, Fired, Scheduled, ScheduleWalk, Stream, Version, Window
 from jobs.services.database import bounded
+from jobs.services.retention import read_pruned_before
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class _VersionRow:
     excluded_dates: list[date]
     jitter_seconds: float
     max_count: int | None
+    settled_before: int | None
 
 
 def audit_firings(
@@ -67,31 +69,42 @@ def audit_firings(
     *,
     owner_id: int | None = None,
     job_id: UUID | None = None,
-    pruned_before: datetime | None = None,
     tolerance_seconds: float = TOLERANCE_SECONDS,
     examples: int = EXAMPLES,
     within_seconds: float | None = None,
 ) -> Audit:
     """Every instant from `from_` to `to`, of the schedules of one owner or job, or of all.
 
-    Executions before `pruned_before` are gone, so the audit begins there. One that takes longer than
-    `within_seconds` is given up.
+    What retention has pruned is not asked for: the audit begins after it. One that takes longer than `within_seconds`
+    is given up.
     """
-    if pruned_before is not None:
-        from_ = max(from_, pruned_before)
     if from_ > to:
         raise InvalidInput("from", "The range to audit ends before it begins; swap its ends.")
     deadline = None if within_seconds is None else time.monotonic() + within_seconds
     tally = Tally(examples)
     after: UUID | None = _NIL
+    pruned_before: datetime | None = None
     while after is not None:
         with _snapshot(statement_seconds=min(within_seconds or STATEMENT_SECONDS, STATEMENT_SECONDS)):
+            # In each snapshot anew: retention may be at work between two of them.
+            pruned_before = read_pruned_before()
+            from_ = _begin_after(from_, pruned_before, to)
             schedules = _next_batch(after, owner_id, job_id)
             if schedules:
                 window = Window(from_, to, schedules[0].now, schedules[0].now - timedelta(seconds=tolerance_seconds))
                 _audit_batch(schedules, window, tally, deadline)
             after = schedules[-1].id if len(schedules) == BATCH_SCHEDULES else None
-    return tally.audit(from_, to)
+    return tally.audit(from_, to, pruned_before)
+
+
+def _begin_after(from_: datetime, pruned_before: datetime | None, to: datetime) -> datetime:
+    if pruned_before is None or pruned_before <= from_:
+        return from_
+    if pruned_before > to:
+        raise InvalidInput(
+            "to", f"What was before {shown(pruned_before)} is pruned and cannot be audited; ask for a later range."
+        )
+    return pruned_before
 
 
 @contextmanager
@@ -158,6 +171,7 @@ def _version(row: _VersionRow) -> Version:
         ),
         jitter_seconds=row.jitter_seconds,
         max_count=row.max_count,
+        settled_before=row.settled_before,
     )
 
 

@@ -1,62 +1,16 @@
-"""What follows from the end of executions, in the transaction that ended them: dependents, and fixed delays."""
+"""What follows from the end of executions, in the transaction that ended them: fixed delays, and dependents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
-from uuid import UUID
 
-from django.db import transaction
-
-from jobs import due_window, sql
-from jobs.models import JobState, Schedule
-from jobs.recurrence import Kind, Recurrence, jittered, rearmed
+from jobs.services.delays import rearm_delays
 from jobs.services.dependencies import resolve_dependents
 from jobs.services.transitions import Moved
-
-
-@dataclass(frozen=True, slots=True)
-class _Delay:
-    schedule_id: UUID
-    kind: str
-    expression: str
-    timezone: str
-    starts_at: datetime
-    ends_at: datetime | None
-    excluded_dates: list[date]
-    jitter_seconds: float
-    max_count: int | None
-    settled_count: int
-    ended_at: datetime
 
 
 def settle_endings(moved: Sequence[Moved]) -> None:
     """Everybody who ends executions calls this with what came of it."""
     ended = [m for m in moved if m.ended]
-    if not ended:
-        return
-    rearmed_dues: list[tuple[UUID, datetime | None]] = []
-    for delay in sql.fetch("rearm_delays", {"ids": [m.execution_id for m in ended]}, _Delay):
-        if delay.max_count is not None and delay.settled_count >= delay.max_count:
-            continue
-        due = rearmed(
-            Recurrence(
-                Kind(delay.kind),
-                delay.expression,
-                delay.timezone,
-                delay.starts_at,
-                delay.ends_at,
-                frozenset(delay.excluded_dates),
-            ),
-            delay.ended_at,
-        )
-        fire_at = due and jittered(delay.schedule_id, due, delay.jitter_seconds)
-        # Asked again under the schedule's lock: whoever paused the job meanwhile held it.
-        Schedule.objects.filter(id=delay.schedule_id, job__state=JobState.ACTIVE).update(
-            next_instant=due, next_fire_at=fire_at
-        )
-        rearmed_dues.append((delay.schedule_id, fire_at))
-    if rearmed_dues:
-        transaction.on_commit(lambda: due_window.announce(rearmed_dues))
+    rearm_delays(ended)
     resolve_dependents(ended)

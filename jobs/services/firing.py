@@ -19,7 +19,7 @@ from django.db import transaction
 from jobs import conf, due_window, sql
 from jobs.models import DroppedRange, DropReason, Trigger
 from jobs.recurrence import CatchUp, Kind, Recurrence, due_instants, jittered, rearmed, settle
-from jobs.services import endings, overlaps, transitions
+from jobs.services import dependencies, endings, overlaps, transitions
 from jobs.services.database import bounded
 from jobs.services.transitions import NewExecution
 from jobs.states import Reason, State
@@ -49,13 +49,14 @@ class _Due:
     jitter_seconds: float
     catch_up: str
     catch_up_window_seconds: float | None
-    excluded_dates: list[date]
+    excluded_dates: list[date] | None  # None: no need to read an empty list of every schedule
     max_count: int | None
     settled_count: int
     next_instant: datetime
     now: datetime
     overlap: str
     max_concurrency: int | None
+    depends: bool  # on other jobs: what it fires waits for them
     holds_back: bool = True  # until the jittered moment has come
 
 
@@ -82,13 +83,15 @@ def fire_due_schedules(*, limit: int = conf.FIRE_BATCH_SCHEDULES) -> FireResult:
     return FireResult(**result, more=more or len(due) == limit)
 
 
-def settle_job(job_id: UUID, *, until: datetime) -> None:
+def settle_job(job_id: UUID, *, until: datetime, ending: Sequence[UUID] | None = None) -> None:
     """Settles every instant of a job up to `until`, in the caller's transaction, before what is in force changes.
 
-    Exactly up to there: a later one belongs to what is in force afterwards. Jitter does not hold one back.
+    Exactly up to there: a later one belongs to what is in force afterwards. Jitter does not hold one back, except of
+    the schedules that go on as they are: those that are not among `ending` (None: none goes on).
     """
-    while due := sql.fetch("take_job_schedules", {"job_id": job_id, "until": until}, _Due):
-        _settle_batch([replace(schedule, holds_back=False) for schedule in due])
+    wanted = {"job_id": job_id, "until": until, "ending": ending if ending is None else list(ending)}
+    while due := sql.fetch("take_job_schedules", wanted, _Due):
+        _settle_batch([replace(s, holds_back=ending is not None and s.id not in ending) for s in due])
 
 
 def seconds_until_next_due() -> float | None:
@@ -108,25 +111,13 @@ def _settle_batch(due: Sequence[_Due]) -> tuple[dict[str, int], bool]:
         {d.id: _overlap(d) for d in due},
     )
     endings.settle_endings(transitions.cancel(decided.cancel, by="a newer firing") if decided.cancel else [])
-    transitions.create_executions(decided.executions)
+    waiting = dependencies.create_fired(decided.executions, {d.job_id for d in due if d.depends})
     DroppedRange.objects.bulk_create(a.dropped for a in advances if a.dropped)
     sql.execute(
         "advance_schedules",
-        {
-            "rows": json.dumps(
-                [
-                    {
-                        "id": str(a.schedule_id),
-                        "next_instant": a.next_instant and a.next_instant.isoformat(),
-                        "next_fire_at": a.next_fire_at and a.next_fire_at.isoformat(),
-                        "settled": a.settled,
-                        "error": a.error,
-                    }
-                    for a in advances
-                ]
-            )
-        },
+        {"rows": json.dumps([_row(a) for a in advances])},
     )
+    dependencies.judge_scheduled(waiting)
     _announce_after_commit(due, advances)
     states = [execution.state for execution in decided.executions]
     result = {
@@ -137,6 +128,18 @@ def _settle_batch(due: Sequence[_Due]) -> tuple[dict[str, int], bool]:
         "quarantined": sum(bool(a.error) for a in advances),
     }
     return result, any(a.next_fire_at and a.next_fire_at <= due[0].now for a in advances)
+
+
+def _row(advance: _Advance) -> dict[str, object]:
+    """As short as can be: what a row says is written here and read by Postgres once for every firing."""
+    row: dict[str, object] = {"id": str(advance.schedule_id), "settled": advance.settled}
+    if advance.next_instant:
+        row["next_instant"] = advance.next_instant.isoformat()
+    if advance.next_fire_at and advance.next_fire_at != advance.next_instant:
+        row["next_fire_at"] = advance.next_fire_at.isoformat()
+    if advance.error:
+        row["error"] = advance.error
+    return row
 
 
 def _announce_after_commit(due: Sequence[_Due], advances: Sequence[_Advance]) -> None:
@@ -166,7 +169,7 @@ def _settle(due: _Due) -> _Advance:
         timezone=due.timezone,
         starts_at=due.starts_at,
         ends_at=due.ends_at,
-        excluded=frozenset(due.excluded_dates),
+        excluded=frozenset(due.excluded_dates or ()),
         key=due.id,
     )
     limit = conf.FIRE_BATCH_INSTANTS_EACH

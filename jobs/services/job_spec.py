@@ -11,6 +11,7 @@ from uuid import UUID
 from jobs import conf
 from jobs.errors import InvalidInput
 from jobs.models import Condition, Delivery, Overlap
+from jobs.planning import is_resource_name
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
 
@@ -33,6 +34,7 @@ class ScheduleSpec:
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_window_seconds: float | None = None
     excluded_dates: Sequence[date] = ()
+    calendar: str | None = None  # the id or the name of one of the owner's, whose dates are excluded too
     max_count: int | None = None
 
 
@@ -48,6 +50,7 @@ class Requirements:
     memory_mb: int = 128
     disk_mb: int = 64
     capabilities: Sequence[str] = ()
+    resources: Mapping[str, int] = field(default_factory=dict)  # whatever else workers count, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,9 @@ class JobSpec:
     dependencies: Sequence[DependencySpec] = ()
     priority: int = 5
     queue: str = "default"
-    requirements: Requirements = Requirements()
+    requirements: Requirements = field(default_factory=Requirements)
     timeout_seconds: float = 3600
+    deadline_seconds: float | None = None  # for all attempts together; None: no deadline
     retry: RetryPolicy = DEFAULT_RETRY_POLICY
     max_concurrency: int | None = 1
     overlap: Overlap = Overlap.QUEUE
@@ -79,16 +83,17 @@ def check_spec(spec: JobSpec) -> None:
     _check_program(spec)
     _check_args(spec.args)
     _check_env(spec.env)
+    if spec.delivery is Delivery.AT_MOST_ONCE and spec.retry.max_attempts > 1:
+        raise InvalidInput(
+            "retry.max_attempts", "A job that is delivered at_most_once is never tried again; leave max_attempts at 1."
+        )
     for capability in spec.requirements.capabilities:
         if not CAPABILITY.match(capability):
             raise InvalidInput(
                 "requirements.capabilities",
                 "A capability is lower-case letters, digits and . _ : -, at most 63 characters.",
             )
-    if spec.schedules and spec.dependencies:
-        raise InvalidInput(
-            "dependencies", "A job has either schedules or dependencies: remove one of the two; its upstreams fire it."
-        )
+    _check_resources(spec.requirements.resources)
     if len(spec.schedules) > conf.MAX_SCHEDULES_PER_JOB:
         raise InvalidInput("schedules", f"A job may have at most {conf.MAX_SCHEDULES_PER_JOB} schedules.")
     if len(spec.dependencies) > conf.MAX_DEPENDENCIES_PER_JOB:
@@ -107,6 +112,17 @@ def _check_program(spec: JobSpec) -> None:
     if len(spec.script.encode()) > conf.MAX_SCRIPT_BYTES:
         raise InvalidInput(
             "script", f"The script has more than {conf.MAX_SCRIPT_BYTES} bytes; upload it as an artifact."
+        )
+
+
+def _check_resources(resources: Mapping[str, int]) -> None:
+    if len(resources) > conf.MAX_RESOURCES:
+        raise InvalidInput("requirements.resources", f"A job may name at most {conf.MAX_RESOURCES} resources.")
+    if not all(is_resource_name(name) for name in resources):
+        raise InvalidInput(
+            "requirements.resources",
+            "A resource is named by lower-case letters, digits and . _ -, at most 63 characters; cpu, memory_mb,"
+            " disk_mb and slots have fields of their own.",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.conf import settings
@@ -36,6 +36,7 @@ class Offer:
     disk_mb: int
     capabilities: Sequence[str]
     details: Mapping[str, object]
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def register_worker(offer: Offer) -> Registration:
                 "cpu": offer.cpu,
                 "memory_mb": offer.memory_mb,
                 "disk_mb": offer.disk_mb,
+                "resources": json.dumps(dict(offer.resources)),
             },
             Registration,
         )

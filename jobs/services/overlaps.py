@@ -39,7 +39,7 @@ class Decided:
 class _Unfinished:
     job_id: UUID
     count: int
-    oldest: list[UUID]
+    oldest: list[UUID] | None  # of a job that has none cancelled, nobody asks
 
 
 def apply_overlaps(executions: Sequence[NewExecution], policies: Mapping[UUID | None, Policy]) -> Decided:
@@ -48,7 +48,7 @@ def apply_overlaps(executions: Sequence[NewExecution], policies: Mapping[UUID | 
     if not firing:
         return Decided(list(executions), [])
     _lock_jobs({e.job_id for e in executions if policies[e.schedule_id].needs_lock})
-    rows = sql.fetch("unfinished_of_jobs", {"job_ids": sorted(firing), "most": MOST_CANCELLED}, _Unfinished)
+    rows = _unfinished(executions, firing, policies)
     busy = {row.job_id: row.count for row in rows}
     oldest = {row.job_id: row.oldest for row in rows}
     decided: list[NewExecution] = []
@@ -78,6 +78,23 @@ def apply_overlaps(executions: Sequence[NewExecution], policies: Mapping[UUID | 
             fresh[execution.job_id].append(len(decided))
         decided.append(execution)
     return Decided(decided, cancel)
+
+
+def _unfinished(
+    executions: Sequence[NewExecution], firing: set[UUID], policies: Mapping[UUID | None, Policy]
+) -> list[_Unfinished]:
+    limits = [policies[e.schedule_id].max_concurrency or 0 for e in executions]
+    cancelling = {e.job_id for e in executions if policies[e.schedule_id].overlap == Overlap.CANCEL_RUNNING}
+    return sql.fetch(
+        "unfinished_of_jobs",
+        {
+            "job_ids": sorted(firing),
+            "cancelling": sorted(cancelling),
+            "enough": max(conf.MAX_BACKLOG, *limits),
+            "most": MOST_CANCELLED,
+        },
+        _Unfinished,
+    )
 
 
 def _refusal(policy: Policy, busy: int) -> Reason | None:

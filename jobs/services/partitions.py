@@ -1,19 +1,29 @@
-"""Keeps a partition ready for each of the coming days."""
+"""Keeps a partition ready for each of the coming days, and drops those that retention no longer wants.
+
+What an unfinished execution wrote is never dropped, however old it is.
+"""
 
 from __future__ import annotations
 
 import logging
-from datetime import date, timedelta
+import re
+from datetime import UTC, date, datetime, timedelta
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from psycopg import sql as compose
 
 from jobs import conf
+from jobs.models.ids import first_id
 from jobs.services.database import bounded
 
 logger = logging.getLogger(__name__)
 
 TABLES = ("jobs_logchunk", "jobs_executionevent")
+DAY_COLUMNS = {"jobs_logchunk": "day", "jobs_executionevent": "created_at"}
+# A drop has to have the table to itself, and whoever writes a log waits behind it: it gives up soon and comes again.
+DROP_LOCK_SECONDS = 0.5
+BATCH_ROWS = 5000
+MAX_BATCHES = 100
 
 
 def create_partitions(*, today: date, days: int = conf.PARTITIONS_AHEAD_DAYS) -> list[str]:
@@ -28,6 +38,79 @@ def create_partitions(*, today: date, days: int = conf.PARTITIONS_AHEAD_DAYS) ->
                 # Rows of that day came before their partition: they stay in the default one, and are found there.
                 logger.warning("%s keeps the rows of %s in its default partition", table, day)
     return created
+
+
+def drop_partitions(*, before: date) -> list[str]:
+    """Drops the partitions of the days before, with what lies in the default one; returns the names it dropped."""
+    dropped = []
+    for table in TABLES:
+        for day in _days(table):
+            name = f"{table}_{day:%Y%m%d}"
+            if day >= before:
+                continue
+            try:
+                if _drop_partition(table, day):
+                    dropped.append(name)
+            except OperationalError as error:
+                logger.info("%s is in use and is dropped another time: %s", name, str(error).strip())
+        for _ in range(MAX_BATCHES):
+            if _empty_default(table, before) < BATCH_ROWS:
+                break
+    return dropped
+
+
+def _days(table: str) -> list[date]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = %s::regclass ORDER BY c.relname",
+            [table],
+        )
+        found = [re.fullmatch(rf"{table}_(\d{{8}})", name) for (name,) in cursor.fetchall()]
+    return [datetime.strptime(match[1], "%Y%m%d").replace(tzinfo=UTC).date() for match in found if match]
+
+
+def _drop_partition(table: str, day: date) -> bool:
+    name = compose.Identifier(f"{table}_{day:%Y%m%d}")
+    # The key of the logs begins with the day.
+    that_day = compose.SQL("true" if table != "jobs_logchunk" else "p.day = {}").format(compose.Literal(day))
+    with (
+        transaction.atomic(),
+        bounded(statement_seconds=30, lock_seconds=DROP_LOCK_SECONDS),
+        connection.cursor() as cursor,
+    ):
+        # Ids grow with time: only what was created by the end of that day can have written into it.
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+        cursor.execute(
+            compose.SQL(
+                "SELECT EXISTS (SELECT FROM jobs_execution e WHERE e.id < %s AND e.ended_at IS NULL"
+                " AND EXISTS (SELECT FROM {} p WHERE p.execution_id = e.id AND {}))"
+            ).format(name, that_day),
+            [first_id(midnight)],
+        )
+        if cursor.fetchone()[0]:
+            return False
+        cursor.execute(compose.SQL("DROP TABLE {}").format(name))
+    return True
+
+
+def _empty_default(table: str, before: date) -> int:
+    with transaction.atomic(), bounded(statement_seconds=30), connection.cursor() as cursor:
+        cursor.execute(
+            compose.SQL(
+                "DELETE FROM {default} WHERE ctid = ANY(ARRAY("
+                " SELECT d.ctid FROM {default} d WHERE d.{column} < {before}"
+                " AND NOT EXISTS (SELECT FROM jobs_execution e WHERE e.id = d.execution_id AND e.ended_at IS NULL)"
+                " LIMIT {limit}))"
+            ).format(
+                default=compose.Identifier(f"{table}_default"),
+                column=compose.Identifier(DAY_COLUMNS[table]),
+                before=compose.Literal(_bound(table, before)),
+                limit=compose.Literal(BATCH_ROWS),
+            )
+        )
+        count: int = cursor.rowcount
+    return count
 
 
 def _create_partition(table: str, day: date) -> bool:

@@ -7,23 +7,31 @@ what is read is what everybody before has committed, and capacity and limits can
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.db import connection, transaction
 
-from jobs import conf, sql
-from jobs.models import Queue
-from jobs.planning import Demand, Plan, Supply, plan
+from jobs import conf
+from jobs.errors import InvalidInput
+from jobs.messages import Publication
+from jobs.models import Queue, Worker
+from jobs.planning import Plan, plan
 from jobs.services import transitions
 from jobs.services.database import bounded
+from jobs.services.demands import read_ready, read_workers
 from jobs.services.transitions import Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceResult:
-    placed: int = 0
+    publications: tuple[Publication, ...] = ()  # what was placed, and is to be sent now
     held: int = 0
     contended: bool = False  # another beat was placing for a pool: look again soon
     more: bool = False  # a full batch, of which some was placed: there may be more to place right now
+
+    @property
+    def placed(self) -> int:
+        return len(self.publications)
 
 
 def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> PlaceResult:
@@ -32,11 +40,23 @@ def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> Place
         _place_pool(pool, limit) for pool in Queue.objects.order_by("pool").values_list("pool", flat=True).distinct()
     ]
     return PlaceResult(
-        placed=sum(r.placed for r in results),
+        publications=tuple(publication for r in results for publication in r.publications),
         held=sum(r.held for r in results),
         contended=any(r.contended for r in results),
         more=any(r.more for r in results),
     )
+
+
+def check_pin(job_id: UUID, worker_id: UUID | None) -> None:
+    """Refuses a worker that the job could never run on; one that is only busy or away is waited for."""
+    if worker_id is None:
+        return
+    pool = Worker.objects.filter(id=worker_id).values_list("pool", flat=True).first()
+    if pool is None:
+        raise InvalidInput("worker_id", "There is no such worker; GET /api/v1/workers lists them.")
+    wanted = Queue.objects.filter(versions__current_of=job_id).values_list("pool", flat=True).first()
+    if pool != wanted:
+        raise InvalidInput("worker_id", f"The worker serves the pool {pool}, and the job's queue the pool {wanted}.")
 
 
 def _place_pool(pool: str, limit: int) -> PlaceResult:
@@ -46,14 +66,15 @@ def _place_pool(pool: str, limit: int) -> PlaceResult:
         made = _plan_pool(pool, limit)
         placed = transitions.place([Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments])
     full = len(made.assignments) + len(made.held) >= limit
-    return PlaceResult(placed=placed, held=len(made.held), more=full and placed > 0)
+    return PlaceResult(tuple(placed), held=len(made.held), more=full and bool(placed))
 
 
 def _plan_pool(pool: str, limit: int) -> Plan:
-    ready = sql.fetch("ready_executions", {"pool": pool, "limit": limit}, Demand)
+    ready = read_ready(pool, limit)
     if not ready:
         return Plan()
-    return plan(ready, sql.fetch("free_capacity", {"pool": pool}, Supply))
+    # A worker without a free slot can still be kept for somebody.
+    return plan(ready, read_workers(pool, full_ones=any(demand.overdue for demand in ready)))
 
 
 def _lock_pool(pool: str) -> bool:

@@ -7,19 +7,22 @@ recompute them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import connection
+from django.db.models import Max
 
 from jobs.errors import InvalidInput
-from jobs.models import DroppedRange, DropReason, Execution, Job, Schedule, ScheduleVersion
+from jobs.models import Calendar, DroppedRange, DropReason, Execution, Job, Schedule, ScheduleVersion
 from jobs.models.ids import new_id
 from jobs.recurrence import EARLIEST, Kind, Recurrence, count_instants, jittered, parse_recurrence
 from jobs.services import firing
 from jobs.services.job_spec import ScheduleSpec
-from jobs.states import TERMINAL, State
+from jobs.services.locking import UNFINISHED
 
 # The names under which users write the kinds.
 KIND_FIELDS = {
@@ -51,10 +54,25 @@ def database_now() -> datetime:
     return now
 
 
-def plan_schedule(index: int, wanted: ScheduleSpec, now: datetime) -> Schedule:
+def plan_schedule(index: int, wanted: ScheduleSpec, now: datetime, *, calendar: Calendar | None = None) -> Schedule:
     """A schedule that is not stored yet; InvalidInput names what is wrong, and where in the request it stands."""
+    schedule = shape_schedule(index, wanted, now, schedule_id=new_id(), calendar=calendar)
+    # A fixed delay runs for the first time at once: there is nothing yet to be delayed after.
+    first = recurrence_of(schedule).next_after(boundary(schedule, now))
+    if first is None:
+        raise InvalidInput(
+            f"schedules.{index}.{KIND_FIELDS[wanted.kind]}",
+            "The schedule lies in the past: it has no instant left; choose a later one.",
+        )
+    arm(schedule, first)
+    return schedule
+
+
+def shape_schedule(
+    index: int, wanted: ScheduleSpec, now: datetime, *, schedule_id: UUID, calendar: Calendar | None
+) -> Schedule:
+    """The row that a spec asks for, without a next instant yet."""
     written = KIND_FIELDS[wanted.kind]
-    schedule_id = new_id()
     # A single instant needs no start; with one, a past instant would be called outside its bounds.
     starts_at = wanted.starts_at or (EARLIEST if wanted.kind is Kind.AT else now)
     try:
@@ -64,18 +82,13 @@ def plan_schedule(index: int, wanted: ScheduleSpec, now: datetime) -> Schedule:
             timezone=wanted.timezone,
             starts_at=starts_at,
             ends_at=wanted.ends_at,
-            excluded=wanted.excluded_dates,
+            excluded={*wanted.excluded_dates, *(calendar.dates if calendar else ())},
             key=schedule_id,
         )
     except InvalidInput as error:
-        names = {"expression": written, "kind": written, "excluded": "excluded_dates"}
+        dates = "excluded_dates" if wanted.excluded_dates or calendar is None else "calendar"
+        names = {"expression": written, "kind": written, "excluded": dates}
         raise InvalidInput(f"schedules.{index}.{names.get(error.field, error.field)}", error.message) from None
-    # A fixed delay runs for the first time at once: there is nothing yet to be delayed after.
-    first = recurrence.next_after(now - _JUST_BEFORE if wanted.kind is Kind.DELAY else now)
-    if first is None:
-        raise InvalidInput(
-            f"schedules.{index}.{written}", "The schedule lies in the past: it has no instant left; choose a later one."
-        )
     return Schedule(
         id=schedule_id,
         kind=recurrence.kind.value,
@@ -86,28 +99,28 @@ def plan_schedule(index: int, wanted: ScheduleSpec, now: datetime) -> Schedule:
         jitter_seconds=wanted.jitter_seconds,
         catch_up=wanted.catch_up.value,
         catch_up_window_seconds=wanted.catch_up_window_seconds,
-        excluded_dates=sorted(wanted.excluded_dates),
+        excluded_dates=sorted(recurrence.excluded),
+        calendar=calendar,
+        own_excluded_dates=sorted(set(wanted.excluded_dates)) if calendar else None,
         max_count=wanted.max_count,
-        next_instant=first,
-        next_fire_at=jittered(schedule_id, first, wanted.jitter_seconds),
     )
 
 
-def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime) -> None:
+def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
     for schedule in planned:
         schedule.job = job
+        if paused:
+            arm(schedule, None)
     Schedule.objects.bulk_create(planned)
-    for schedule in planned:
-        _begin_version(schedule, from_at=now - _JUST_BEFORE if schedule.kind == Kind.DELAY else now)
+    begin_versions(planned, now, paused=paused)
 
 
 def pause_schedules(job: Job) -> datetime:
     """Settles what is due, then stops the schedules; returns from when."""
-    now = _settle_and_lock(job)
-    for schedule in _locked(job):
-        _end_version(schedule, now)
-        if schedule.next_instant is not None or schedule.kind == Kind.DELAY:
-            _begin_version(schedule, from_at=now, paused=True)
+    now = settle_and_lock(job)
+    rows = locked(job)
+    end_versions(rows, now)
+    begin_versions([s for s in rows if s.next_instant is not None or s.kind == Kind.DELAY], now, paused=True)
     job.schedules.update(next_instant=None, next_fire_at=None)
     return now
 
@@ -115,50 +128,77 @@ def pause_schedules(job: Job) -> datetime:
 def resume_schedules(job: Job) -> None:
     """Counts the instants of the pause as dropped, and goes on from now."""
     now = database_now()
-    for schedule in _locked(job):
+    for schedule in locked(job):
         paused = schedule.history.filter(to_at__isnull=True, paused=True).first()
         if paused is None:
             continue  # it had no instant left when it was paused
-        schedule.settled_count += _drop_paused(schedule, paused.from_at, now)
+        schedule.settled_count += drop_paused(schedule, paused.from_at, now)
         left = schedule.max_count is None or schedule.settled_count < schedule.max_count
-        # A fixed delay starts anew at once, so that this very moment is an instant of what is in force again.
-        boundary = now - _JUST_BEFORE if schedule.kind == Kind.DELAY else now
-        _end_version(schedule, boundary)
-        under_way = schedule.kind == Kind.DELAY and _is_under_way(schedule)
-        schedule.next_instant = _resumed(schedule, now) if left and not under_way else None
-        schedule.next_fire_at = schedule.next_instant and jittered(
-            schedule.id, schedule.next_instant, schedule.jitter_seconds
-        )
+        end_versions([schedule], boundary(schedule, now))
+        under_way = schedule.kind == Kind.DELAY and is_under_way(schedule)
+        arm(schedule, first_of(schedule, now) if left and not under_way else None)
         schedule.save(update_fields=["next_instant", "next_fire_at", "settled_count"])
         if schedule.next_instant is not None or under_way:
-            _begin_version(schedule, from_at=boundary)
+            begin_versions([schedule], now)
 
 
-def stop_schedules(job: Job) -> None:
+def stop_schedules(job: Job) -> datetime:
     """For good: settles what is due, and ends the history there."""
-    now = _settle_and_lock(job)
-    for schedule in _locked(job):
-        paused = schedule.history.filter(to_at__isnull=True, paused=True).first()
-        if paused is not None:
-            schedule.settled_count += _drop_paused(schedule, paused.from_at, now)
+    now = settle_and_lock(job)
+    end_schedules(locked(job), now)
+    return now
+
+
+def end_schedules(rows: Sequence[Schedule], now: datetime) -> None:
+    """Of rows that are ours and settled up to now."""
+    since = paused_since(rows)
+    for schedule in rows:
+        if schedule.id in since:
+            schedule.settled_count += drop_paused(schedule, since[schedule.id], now)
             schedule.save(update_fields=["settled_count"])
-        _end_version(schedule, now)
-    job.schedules.update(next_instant=None, next_fire_at=None)
+    end_versions(rows, now)
+    Schedule.objects.filter(id__in=[s.id for s in rows]).update(next_instant=None, next_fire_at=None)
 
 
-def _settle_and_lock(job: Job) -> datetime:
+def delete_schedules(rows: Sequence[Schedule], now: datetime) -> None:
+    """Of rows that have ended: they stay for the history, and hold no calendar."""
+    Schedule.objects.filter(id__in=[s.id for s in rows]).update(deleted_at=now, calendar=None, own_excluded_dates=None)
+
+
+def settle_and_lock(job: Job) -> datetime:
     """Afterwards everything up to the returned moment is settled, and the rows are ours until the transaction ends."""
-    _locked(job)
+    locked(job)
     now = database_now()
     firing.settle_job(job.id, until=now)
     return now
 
 
-def _locked(job: Job) -> Sequence[Schedule]:
+def settle_until(now: datetime, job_ids: Collection[UUID], *, ending: Collection[UUID]) -> None:
+    """Settles what is due of jobs whose schedules are ours; what does not end now may wait for its jittered moment."""
+    due = Schedule.objects.filter(job_id__in=job_ids, next_instant__lte=now).values_list("job_id", "id")
+    ending_of = defaultdict[UUID, list[UUID]](list)
+    for job_id, schedule_id in due:
+        ending_of[job_id] += [schedule_id] if schedule_id in ending else []
+    for job_id in sorted(ending_of):
+        firing.settle_job(job_id, until=now, ending=ending_of[job_id])
+
+
+def locked(job: Job) -> list[Schedule]:
     return list(job.schedules.select_for_update(no_key=True).order_by("id"))
 
 
-def _resumed(schedule: Schedule, now: datetime) -> datetime | None:
+def arm(schedule: Schedule, instant: datetime | None) -> None:
+    schedule.next_instant = instant
+    schedule.next_fire_at = instant and jittered(schedule.id, instant, schedule.jitter_seconds)
+
+
+def boundary(schedule: Schedule, now: datetime) -> datetime:
+    """What comes into force now has its instants after this; a fixed delay starts at once, so that now is one."""
+    return now - _JUST_BEFORE if schedule.kind == Kind.DELAY else now
+
+
+def first_of(schedule: Schedule, now: datetime) -> datetime | None:
+    """Its first instant if it comes into force now."""
     recurrence = recurrence_of(schedule)
     if recurrence.kind is not Kind.DELAY:
         return recurrence.next_after(now)
@@ -166,14 +206,19 @@ def _resumed(schedule: Schedule, now: datetime) -> datetime | None:
     return replace(recurrence, starts_at=again).next_after(again - _JUST_BEFORE)
 
 
-def _is_under_way(schedule: Schedule) -> bool:
-    """Whether a run of it will end and arm it; waits for one that is just ending, which saw the job still paused."""
-    unfinished = [state.value for state in State if state not in TERMINAL]
-    runs = Execution.objects.filter(job_id=schedule.job_id, state__in=unfinished, schedule=schedule)
+def is_under_way(schedule: Schedule) -> bool:
+    """Whether a run of it will end and arm it; waits for one that is just ending, which saw it as it was before."""
+    runs = Execution.objects.filter(job_id=schedule.job_id, state__in=UNFINISHED, schedule=schedule)
     return bool(list(runs.select_for_update(no_key=True).order_by("id").values_list("id")))
 
 
-def _drop_paused(schedule: Schedule, after: datetime, until: datetime) -> int:
+def paused_since(rows: Sequence[Schedule]) -> dict[UUID, datetime]:
+    """Of those whose pause is in force; one that had no instant left when it was paused is not among them."""
+    versions = ScheduleVersion.objects.filter(schedule__in=rows, to_at__isnull=True, paused=True)
+    return dict(versions.values_list("schedule_id", "from_at"))
+
+
+def drop_paused(schedule: Schedule, after: datetime, until: datetime) -> int:
     recurrence = recurrence_of(schedule)
     if recurrence.kind is Kind.DELAY:
         return 0
@@ -188,23 +233,29 @@ def _drop_paused(schedule: Schedule, after: datetime, until: datetime) -> int:
     return count
 
 
-def _begin_version(schedule: Schedule, *, from_at: datetime, paused: bool = False) -> None:
-    number = (schedule.history.order_by("-number").values_list("number", flat=True).first() or 0) + 1
-    ScheduleVersion.objects.create(
-        schedule=schedule,
-        number=number,
-        from_at=from_at,
-        paused=paused,
-        kind=schedule.kind,
-        expression=schedule.expression,
-        timezone=schedule.timezone,
-        starts_at=schedule.starts_at,
-        ends_at=schedule.ends_at,
-        jitter_seconds=schedule.jitter_seconds,
-        excluded_dates=schedule.excluded_dates,
-        max_count=schedule.max_count,
+def begin_versions(rows: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
+    numbers = dict(
+        ScheduleVersion.objects.filter(schedule__in=rows).values_list("schedule_id").annotate(last=Max("number"))
+    )
+    ScheduleVersion.objects.bulk_create(
+        ScheduleVersion(
+            schedule=schedule,
+            number=numbers.get(schedule.id, 0) + 1,
+            from_at=now if paused else boundary(schedule, now),
+            paused=paused,
+            kind=schedule.kind,
+            expression=schedule.expression,
+            timezone=schedule.timezone,
+            starts_at=schedule.starts_at,
+            ends_at=schedule.ends_at,
+            jitter_seconds=schedule.jitter_seconds,
+            excluded_dates=schedule.excluded_dates,
+            max_count=schedule.max_count,
+            settled_before=schedule.settled_count,
+        )
+        for schedule in rows
     )
 
 
-def _end_version(schedule: Schedule, now: datetime) -> None:
-    schedule.history.filter(to_at__isnull=True).update(to_at=now)
+def end_versions(rows: Sequence[Schedule], at: datetime) -> None:
+    ScheduleVersion.objects.filter(schedule__in=rows, to_at__isnull=True).update(to_at=at)

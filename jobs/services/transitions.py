@@ -14,9 +14,10 @@ from uuid import UUID
 
 from jobs import conf, sql
 from jobs.errors import StaleAttempt
+from jobs.messages import Publication
 from jobs.models.execution import Trigger
 from jobs.models.ids import new_id
-from jobs.states import TERMINAL, Move, Reason, State, sources, target
+from jobs.states import STARTED, TERMINAL, Move, Reason, State, sources, target
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,11 @@ class NewExecution:
     trigger: Trigger
     state: State = State.READY
     reason: Reason | None = None  # why it never runs, of one that is missed or skipped
+    pinned_worker_id: UUID | None = None  # None: it may run anywhere
     schedule_id: UUID | None = None
     scheduled_for: datetime | None = None  # None: now
     run_id: UUID | None = None  # None: it starts a run of its own
+    retry_of: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +115,27 @@ def create_executions(new: Sequence[NewExecution]) -> list[UUID]:
     """Inserts executions in the version now in force; what exists already is left as it is. Returns the ids it gave."""
     ids = [new_id() for _ in new]
     if new:
-        rows = [
-            {
-                "id": str(own),
-                "job_id": str(n.job_id),
-                "schedule_id": n.schedule_id and str(n.schedule_id),
-                "trigger": n.trigger,
-                "run_id": str(n.run_id or own),
-                "scheduled_for": n.scheduled_for and n.scheduled_for.isoformat(),
-                "state": n.state,
-                "reason": n.reason,
-            }
-            for n, own in zip(new, ids, strict=True)
-        ]
+        rows = [_row(n, own) for n, own in zip(new, ids, strict=True)]
         sql.execute("create_executions", {"rows": json.dumps(rows)})
     return ids
+
+
+def _row(new: NewExecution, own: UUID) -> dict[str, object]:
+    """Without what is null: it is written here and read by Postgres once for every firing."""
+    row: dict[str, object] = {"id": str(own), "job_id": str(new.job_id), "trigger": new.trigger, "state": new.state}
+    if new.pinned_worker_id:
+        row["pinned_worker_id"] = str(new.pinned_worker_id)
+    if new.schedule_id:
+        row["schedule_id"] = str(new.schedule_id)
+    if new.scheduled_for:
+        row["scheduled_for"] = new.scheduled_for.isoformat()
+    if new.run_id:
+        row["run_id"] = str(new.run_id)
+    if new.reason:
+        row["reason"] = new.reason
+    if new.retry_of:
+        row["retry_of"] = str(new.retry_of)
+    return row
 
 
 def unblock(execution_ids: Sequence[UUID]) -> list[Moved]:
@@ -143,22 +152,24 @@ def _move_blocked(move: Move, execution_ids: Sequence[UUID]) -> list[Moved]:
     return sql.fetch("unblock_executions", {"ids": list(execution_ids)} | _ends(move), Moved)
 
 
-def place(assignments: Sequence[Assignment]) -> int:
+def place(assignments: Sequence[Assignment]) -> list[Publication]:
+    """Returns what the caller is to send once this is committed."""
     if not assignments:
-        return 0
-    return sql.execute(
-        "place_executions",
-        {
-            "execution_ids": [a.execution_id for a in assignments],
-            "worker_ids": [a.worker_id for a in assignments],
-            "incarnations": [a.incarnation for a in assignments],
-        }
-        | _ends(Move.PLACE),
-    )
+        return []
+    rows = [
+        {"execution_id": str(a.execution_id), "worker_id": str(a.worker_id), "incarnation": a.incarnation}
+        for a in assignments
+    ]
+    return sql.fetch("place_executions", {"rows": json.dumps(rows)} | _ends(Move.PLACE), Publication)
 
 
 def wake_backed_off(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
     return sql.execute("wake_backed_off", {"limit": limit})
+
+
+def expire_overdue(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> list[Moved]:
+    """Ends what no worker has taken before its deadline."""
+    return sql.fetch("expire_overdue", {"limit": limit} | _ends(Move.EXPIRE), Moved)
 
 
 def return_unclaimed(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
@@ -187,6 +198,8 @@ def end(hold: Hold, ending: Ending) -> Moved:
         hold.parameters()
         | _ends(ending.move)
         | {
+            # One that is queued has no attempt yet: were it claimed while this waits, the attempt would stay open.
+            "sources": [state for state in sources(ending.move) if state in STARTED],
             "terminal": terminal,
             "reason": ending.reason.value if terminal else None,
             "attempt_reason": ending.reason.value,

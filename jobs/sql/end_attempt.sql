@@ -8,6 +8,7 @@ WITH ended AS (
            ended_at = CASE WHEN %(terminal)s THEN clock_timestamp() END,
            retry_at = CASE WHEN %(target)s = 'backing_off'
                            THEN clock_timestamp() + make_interval(secs => %(retry_seconds)s) END,
+           dead_letter = CASE WHEN %(target)s IN ('failed', 'timed_out') THEN 'open' END,
            ready_at = CASE WHEN %(target)s = 'ready' THEN clock_timestamp() ELSE e.ready_at END
      WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[])
        AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s

@@ -1,7 +1,9 @@
--- dependencies.resolve_dependents. Key: execution_once_per_run. Two upstreams that end at once meet here: the second waits
--- for the first to commit, and only then counts.
-SELECT e.id FROM jobs_execution e
-  JOIN unnest(%(job_ids)s::uuid[], %(run_ids)s::uuid[]) AS n (job_id, run_id) ON e.run_id = n.run_id AND e.job_id = n.job_id
- WHERE e.state = 'blocked'
+-- dependencies.resolve_dependents, and the sweep, under the locks of the runs. Index: execution_blocked.
+-- What somebody else holds is being cancelled; a job that somebody holds may be: nothing of it becomes ready behind the
+-- cancel's back. To wait for either could be to wait for one who waits for our runs.
+SELECT e.id, e.run_id, e.trigger = 'schedule'
+  FROM jobs_execution e JOIN jobs_job j ON j.id = e.job_id
+ WHERE e.id = ANY(%(ids)s::uuid[]) AND e.state = 'blocked'
  ORDER BY e.id
-   FOR NO KEY UPDATE OF e
+   FOR NO KEY UPDATE OF e SKIP LOCKED
+   FOR SHARE OF j SKIP LOCKED

@@ -21,6 +21,7 @@ WITH held AS MATERIALIZED (
     UPDATE jobs_execution e
        SET state = h.becomes,
            reason = CASE h.becomes WHEN 'failed' THEN 'lost' WHEN 'cancelled' THEN 'cancelled' END,
+           dead_letter = CASE h.becomes WHEN 'failed' THEN 'open' END,
            times_lost = e.times_lost + CASE WHEN h.was = 'queued' THEN 0 ELSE 1 END,
            worker_id = CASE WHEN h.becomes = 'ready' THEN NULL ELSE e.worker_id END,
            incarnation = CASE WHEN h.becomes = 'ready' THEN NULL ELSE e.incarnation END,

@@ -1,30 +1,42 @@
--- placement.place_ready_executions. Indexes: execution_ready, execution_active.
--- What its job's or its queue's limit holds back, or no worker of the pool could ever take, is left out before LIMIT, so
--- that it never hides what could run.
-WITH active AS MATERIALIZED (
-    SELECT job_id, queue_id, count(*) AS active FROM jobs_execution
-     WHERE state IN ('queued', 'claimed', 'running') GROUP BY job_id, queue_id
-), by_job AS (SELECT job_id, sum(active) AS active FROM active GROUP BY job_id
-), by_queue AS (SELECT queue_id, sum(active) AS active FROM active GROUP BY queue_id
-), numbered AS (
-    SELECT e.id, e.version_id, e.job_id, e.queue_id, e.rank,
-           row_number() OVER (PARTITION BY e.job_id ORDER BY e.rank, e.id) + coalesce(b.active, 0) AS nth_of_job
-      FROM jobs_execution e JOIN jobs_queue q ON q.id = e.queue_id AND q.pool = %(pool)s AND NOT q.paused
-      JOIN jobs_jobversion v ON v.id = e.version_id
-      LEFT JOIN by_job b ON b.job_id = e.job_id
-     WHERE e.state = 'ready'
-       AND EXISTS (SELECT 1 FROM jobs_worker w
-                    WHERE w.pool = %(pool)s AND w.status = 'online' AND w.lease_until > statement_timestamp()
-                      AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
-                      AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb)
-), within_job AS (
-    SELECT n.*, row_number() OVER (PARTITION BY n.queue_id ORDER BY n.rank, n.id) + coalesce(b.active, 0) AS nth_of_queue
-      FROM numbered n JOIN jobs_jobversion v ON v.id = n.version_id
-      LEFT JOIN by_queue b ON b.queue_id = n.queue_id
-     WHERE v.max_concurrency IS NULL OR n.nth_of_job <= v.max_concurrency
-)
-SELECT w.id, v.cpu, v.memory_mb, v.disk_mb, v.capabilities || v.runtime::varchar(63)
-  FROM within_job w JOIN jobs_jobversion v ON v.id = w.version_id JOIN jobs_queue q ON q.id = w.queue_id
- WHERE q.max_concurrency IS NULL OR w.nth_of_queue <= q.max_concurrency
- ORDER BY w.rank, w.id
+-- demands.read_ready, for placement and explanations. Indexes: execution_ready, execution_active,
+-- execution_unfinished_by_job.
+-- In order of rank, each queue by itself and no further than its limit leaves room, so that the cost is that of what is
+-- taken, however much waits. What its job's limit holds back, or no worker of the pool could ever take, is left out before
+-- LIMIT, so that it never hides what could run. OFFSET 0 keeps an ordered walk and a lookup by key what they are: how much
+-- waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted: `active` is exact.
+SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilities, picked.resources::text,
+       q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue
+  FROM jobs_queue q
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN q.max_concurrency IS NOT NULL THEN
+                   (SELECT count(*) FROM jobs_execution a
+                     WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) END AS active) busy
+ CROSS JOIN LATERAL (
+       SELECT e.id, e.rank, e.job_id, e.pinned_worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources,
+              v.capabilities || v.runtime::varchar(63) AS capabilities, v.max_concurrency - own.active AS job_room,
+              e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
+         FROM (SELECT r.id, r.rank, r.job_id, r.version_id, r.pinned_worker_id, r.ready_at FROM jobs_execution r
+                WHERE r.state = 'ready' AND r.queue_id = q.id ORDER BY r.rank, r.id OFFSET 0) e
+        CROSS JOIN LATERAL (SELECT * FROM jobs_jobversion v WHERE v.id = e.version_id OFFSET 0) v
+        CROSS JOIN LATERAL (
+              SELECT count(*) AS earlier, count(*) FILTER (WHERE o.state <> 'ready') AS active
+                FROM (SELECT o.state FROM jobs_execution o
+                       WHERE o.job_id = e.job_id
+                         AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                         AND (o.state IN ('queued', 'claimed', 'running')
+                              OR (o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)))
+                       LIMIT coalesce(v.max_concurrency, 0)) o) own
+        WHERE (v.max_concurrency IS NULL OR v.max_concurrency > own.earlier)
+          AND EXISTS (SELECT FROM jobs_worker w
+                       WHERE w.pool = %(pool)s AND w.status = 'online' AND w.lease_until > statement_timestamp()
+                         AND (e.pinned_worker_id IS NULL OR w.id = e.pinned_worker_id)
+                         AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
+                         AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
+                         AND (v.resources = '{}' OR NOT EXISTS (
+                              SELECT FROM jsonb_each_text(v.resources) need
+                               WHERE coalesce((w.resources ->> need.key)::bigint, 0) < need.value::bigint)))
+        ORDER BY e.rank, e.id
+        LIMIT greatest(0, least(%(limit)s, q.max_concurrency - busy.active))) picked
+ WHERE q.pool = %(pool)s AND NOT q.paused
+ ORDER BY picked.rank, picked.id
  LIMIT %(limit)s

@@ -1,4 +1,4 @@
--- endings.settle_endings. By primary key. Fixed delays whose run has ended, and when it did.
+-- delays.rearm_delays. By primary key. Fixed delays whose run has ended, and when it did.
 SELECT s.id, s.kind, s.expression, s.timezone, s.starts_at, s.ends_at, s.excluded_dates, s.jitter_seconds, s.max_count,
        s.settled_count, e.ended_at
   FROM jobs_execution e

@@ -31,7 +31,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    "django_celery_beat",
+    "scheduler_project.system_tasks.SystemTasksConfig",
     "django_celery_results",
     "django_filters",
     "rest_framework",
@@ -148,6 +148,7 @@ LOGGING = {
 PUNCTUAL_LEASE_SECONDS = environment.lease_seconds
 PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
 PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
+PUNCTUAL_RETENTION_DAYS = environment.retention_days
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
 PUNCTUAL_S3_BUCKET = environment.s3_bucket
 PUNCTUAL_S3_ENDPOINT_URL = environment.s3_endpoint_url
@@ -167,4 +168,5 @@ PUNCTUAL_WORKER = WorkerSettings(
     state_dir=environment.worker_state_dir,
     drain_seconds=environment.worker_drain_seconds,
     cache_mb=environment.worker_cache_mb,
+    resources=environment.worker_resources,
 )

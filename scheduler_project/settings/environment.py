@@ -14,6 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from jobs.planning import MAX_AMOUNT, is_resource_name
+
 DEVELOPMENT_SECRET_KEY = "insecure-development-key-never-use-it-in-production"  # noqa: S105 - refused in production
 
 
@@ -45,6 +47,7 @@ class Environment(BaseSettings):
     lease_seconds: float = Field(30, ge=3, le=600, validation_alias="PUNCTUAL_LEASE_SECONDS")
     renew_seconds: float = Field(5, ge=0.2, le=120, validation_alias="PUNCTUAL_RENEW_SECONDS")
     beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
+    retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
 
     worker_name: str | None = Field(None, max_length=120, validation_alias="PUNCTUAL_WORKER_NAME")
     worker_pool: str = Field("default", max_length=63, validation_alias="PUNCTUAL_WORKER_POOL")
@@ -52,6 +55,7 @@ class Environment(BaseSettings):
     worker_cpu: float | None = Field(None, gt=0, validation_alias="PUNCTUAL_WORKER_CPU")
     worker_memory_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_MEMORY_MB")
     worker_disk_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_DISK_MB")
+    worker_resources: Annotated[dict[str, int], NoDecode] = Field({}, validation_alias="PUNCTUAL_WORKER_RESOURCES")
     worker_state_dir: str = Field("var/worker", validation_alias="PUNCTUAL_WORKER_STATE_DIR")
     worker_drain_seconds: float = Field(60, ge=0, validation_alias="PUNCTUAL_WORKER_DRAIN_SECONDS")
     worker_cache_mb: int = Field(2048, ge=1, validation_alias="PUNCTUAL_WORKER_CACHE_MB")
@@ -60,6 +64,20 @@ class Environment(BaseSettings):
     @classmethod
     def split_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("worker_resources", mode="before")
+    @classmethod
+    def split_amounts(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        amounts = {name.strip(): amount.strip() for name, _, amount in pairs}
+        if len(amounts) < len(pairs) or not all(
+            is_resource_name(name) and amount.isdecimal() and int(amount) <= MAX_AMOUNT
+            for name, amount in amounts.items()
+        ):
+            raise ValueError("must be names and whole numbers, such as gpu=2,licence=5; cpu and memory have their own")
+        return amounts
 
     @field_validator("database_url")
     @classmethod

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.stack import Stack, wait_for
+from tests.acceptance.stack import Stack
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,33 +6,20 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil
 
 from scheduler_project.embedded.ports import free_ports
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = {"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"}
 START_SECONDS = 180
-Answer = TypeVar("Answer")
-
-
-def wait_for(condition: Callable[[], Answer], what: str, *, seconds: float = 60) -> Answer:
-    """Polls until the condition holds and returns what it returned; fails with words when it never does."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.05)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import Protocol
 import pytest
 
 from cli.client import Client
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_COMMAND_SECONDS = 90
@@ -48,14 +49,6 @@ def punctual(stack: Stack, *words: str | Path, check: bool = True) -> Ended:
     if check:
         assert ended.returncode == 0, f"{words} ended with {ended.returncode}: {ended.stderr}"
     return ended
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"After {seconds:g} s: {what}.")
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -144,11 +137,25 @@ def test_an_execution_and_a_job_are_cancelled(stack: Stack, script: Script) -> N
     job_id = punctual(stack, "submit", script("echo up; sleep 300"), "--cron", "0 0 1 1 *").stdout.strip()
     execution_id = punctual(stack, "run", job_id).stdout.strip()
     with Client(stack.url, stack.token) as client:
-        wait_until(lambda: client.execution(execution_id).status == "running", "it never ran")
+        wait_for(lambda: client.execution(execution_id).status == "running", "it runs")
         punctual(stack, "cancel", "--execution", execution_id)
         assert client.wait(execution_id, timeout_seconds=60).status == "cancelled"
         punctual(stack, "cancel", job_id)
         assert client.job(job_id).status == "cancelled"
+
+
+def test_what_waits_is_explained(stack: Stack, script: Script) -> None:
+    schedule = ("--cron", "0 0 1 1 *", "--resource", "unicorn=2")
+    job_id = punctual(stack, "submit", script("true"), *schedule).stdout.strip()
+    execution_id = punctual(stack, "run", job_id).stdout.strip()
+    words, *gates = punctual(stack, "explain", execution_id).stdout.splitlines()
+    assert words == "It waits: no worker has enough free slots, cpu, memory_mb, disk_mb, unicorn."
+    assert any(
+        line.startswith("resource.unicorn\tclosed") and "0 unicorn free, and it needs 2" in line for line in gates
+    )
+    punctual(stack, "edit", job_id, "--memory", "64")
+    punctual(stack, "cancel", job_id)
+    assert punctual(stack, "explain", execution_id).stdout == "It has ended: cancelled.\n"
 
 
 def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, script: Script) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from cli.client import Client
 from cli.records import Execution
-from tests.acceptance.test_cli import ROOT, Stack, environment_of, wait_until
+from tests.acceptance.test_cli import ROOT, Stack, environment_of
+from tests.waiting import wait_for
 
 EXAMPLES = ROOT / "examples"
 SECTION = re.compile(r"^## (\d)\. .*$", re.MULTILINE)
@@ -59,7 +60,7 @@ def variable(checkout: Path, name: str) -> str:
 
 
 def only_execution(client: Client, job_id: str) -> Execution:
-    wait_until(lambda: bool(client.executions(job_id=job_id)), f"the job {job_id} has no execution")
+    wait_for(lambda: bool(client.executions(job_id=job_id)), f"the job {job_id} has an execution")
     (execution,) = client.executions(job_id=job_id)
     return client.wait(execution.id, timeout_seconds=60)
 

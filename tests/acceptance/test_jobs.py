@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import psutil
 
-from tests.acceptance.stack import Stack, wait_for
+from tests.acceptance.stack import Stack
+from tests.waiting import wait_for
 
 
 def test_a_program_that_fails_shows_its_exit_code_and_both_streams(stack: Stack) -> None:

@@ -24,8 +24,9 @@ from jobs import due_window
 from jobs.models import Execution, Queue, Schedule
 from jobs.services.tokens import new_secret, store_token
 from scheduler_project.embedded.engines import Engines
-from tests.acceptance.stack import ROOT, wait_for
+from tests.acceptance.stack import ROOT
 from tests.factories import make_job, make_schedule, make_user
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

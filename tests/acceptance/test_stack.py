@@ -6,7 +6,8 @@ import stat
 
 import httpx
 
-from tests.acceptance.stack import Stack, wait_for
+from tests.acceptance.stack import Stack
+from tests.waiting import wait_for
 
 
 def test_up_leaves_credentials_for_its_owner_only(stack: Stack) -> None:

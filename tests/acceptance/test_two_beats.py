@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.acceptance.stack import ROOT, Stack, wait_for
+from tests.acceptance.stack import ROOT, Stack
+from tests.waiting import wait_for
 
 SCHEDULES = 50
 MINUTE = timedelta(seconds=60)

@@ -62,7 +62,7 @@ def test_schedules_of_one_job_on_several_beats_leave_one_under_cancel_running() 
 def often(job: Job, **fields: object) -> Schedule:
     start = datetime.now(UTC) - timedelta(seconds=1)
     schedule = make_schedule(job=job, expression="0.01", starts_at=start, next_instant=start, catch_up="all", **fields)
-    schedules._begin_version(schedule, from_at=start - timedelta(microseconds=1))
+    schedules.begin_versions([schedule], start - timedelta(microseconds=1))
     return schedule
 
 
@@ -110,7 +110,7 @@ def delayed(job: Job) -> tuple[Schedule, list[Execution]]:
     schedule = make_schedule(
         job=job, kind="delay", expression="3600", starts_at=start, next_instant=None, next_fire_at=None
     )
-    schedules._begin_version(schedule, from_at=start)
+    schedules.begin_versions([schedule], start)
     ids = transitions.create_executions(
         [NewExecution(job.id, Trigger.SCHEDULE, schedule_id=schedule.id, scheduled_for=start)]
     )

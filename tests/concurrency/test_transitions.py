@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -245,3 +246,19 @@ def test_verdicts_are_moves_that_their_state_allows() -> None:
                 reason=reason, exit_code=1, cancelled=cancelled, started=True, tries_used=0, policy=RetryPolicy()
             )
             assert (State.RUNNING, State(target(verdict.move))) in LEGAL
+
+
+def _release_once_claimed(hold: Hold, claimed: threading.Event) -> None:
+    assert claimed.wait(30)
+    with suppress(StaleAttempt), transaction.atomic():
+        transitions.end(hold, ENDINGS["release"])
+
+
+def test_a_release_that_waited_for_a_claim_leaves_no_attempt_open() -> None:
+    worker = make_worker()
+    execution = make_execution()
+    transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
+    hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
+    claimed = threading.Event()
+    at_once([partial(_claim_and_go_on, hold, claimed), partial(_release_once_claimed, hold, claimed)])
+    assert_rows_are_consistent()

@@ -17,8 +17,7 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from jobs.broker import BrokerSender
-from jobs.messages import RUN_TASK, parse_run_message, worker_queue
-from jobs.services.publishing import Publication
+from jobs.messages import RUN_TASK, Publication, parse_run_message, worker_queue
 from scheduler_project.celery import app
 from scheduler_project.embedded.engines import Engines
 

@@ -42,7 +42,14 @@ assert list(Queue.objects.values_list("name", flat=True)) == ["default"]
 print(sorted(PeriodicTask.objects.values_list("task", flat=True)))
 """
 
-SEEDED = ["celery.backend_cleanup", "jobs.advance_backfills", "jobs.create_partitions", "jobs.refill_due_window"]
+SEEDED = [
+    "celery.backend_cleanup",
+    "jobs.advance_backfills",
+    "jobs.create_partitions",
+    "jobs.prune_history",
+    "jobs.refill_due_window",
+    "jobs.sweep_orphans",
+]
 
 
 @pytest.mark.django_db

@@ -47,6 +47,22 @@ def test_lists_are_separated_by_commas(variables: pytest.MonkeyPatch) -> None:
     assert read().allowed_hosts == ("a.example.org", "b.example.org")
 
 
+def test_what_a_worker_counts_is_names_and_amounts(variables: pytest.MonkeyPatch) -> None:
+    assert read().worker_resources == {}
+    variables.setenv("PUNCTUAL_WORKER_RESOURCES", "gpu=2, licence=5,")
+
+    assert read().worker_resources == {"gpu": 2, "licence": 5}
+
+
+@pytest.mark.parametrize(
+    "value", ["gpu", "gpu=", "gpu=-1", "gpu=1.5", "gpu=1,gpu=2", "cpu=4", "G P U=1", "gpu=9999999999"]
+)
+def test_what_a_worker_counts_is_refused_in_words(variables: pytest.MonkeyPatch, value: str) -> None:
+    variables.setenv("PUNCTUAL_WORKER_RESOURCES", value)
+
+    assert "such as gpu=2,licence=5" in refusal()
+
+
 @pytest.mark.parametrize("name", NEEDED)
 def test_missing_variable_is_named(variables: pytest.MonkeyPatch, name: str) -> None:
     variables.delenv(name)

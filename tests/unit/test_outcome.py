@@ -42,6 +42,35 @@ def test_tries_left_mean_a_retry_after_the_policys_wait() -> None:
     assert verdict(Reason.EXIT, 1, policy=TWICE, tries_used=1).move is Move.FAIL
 
 
+def test_the_policy_is_asked_about_the_code_and_the_signal() -> None:
+    only = RetryPolicy(max_attempts=2, on_exit_codes=(75, 137))
+    assert verdict(Reason.EXIT, 75, policy=only).move is Move.RETRY
+    assert verdict(Reason.EXIT, signal=9, policy=only).move is Move.RETRY
+    assert verdict(Reason.EXIT, 1, policy=only) == Verdict(Move.FAIL, Reason.EXIT)
+    timeouts = RetryPolicy(max_attempts=2, on_reasons=("exit",))
+    assert verdict(Reason.TIMEOUT, policy=timeouts) == Verdict(Move.TIME_OUT, Reason.TIMEOUT)
+
+
+def test_jitter_depends_on_the_execution() -> None:
+    spread = RetryPolicy(max_attempts=2, backoff_seconds=7, jitter=1)
+    waits = {verdict(Reason.EXIT, 1, policy=spread, seed=bytes([n])).retry_seconds for n in range(50)}
+    assert len(waits) == 50
+    assert max(waits) <= 7
+
+
+@pytest.mark.parametrize(("seconds_left", "move"), [(7.1, Move.RETRY), (7, Move.FAIL), (-1, Move.FAIL)])
+def test_no_try_starts_after_the_deadline(seconds_left: float, move: Move) -> None:
+    assert verdict(Reason.EXIT, 1, policy=TWICE, seconds_left=seconds_left).move is move
+    unavailable = verdict(Reason.ARTIFACT_UNAVAILABLE, started=False, attempt=3, seconds_left=seconds_left)
+    assert unavailable.move is Move.FAIL, "the wait would be eight seconds"
+
+
+def test_a_run_that_its_deadline_ended_says_so() -> None:
+    assert verdict(Reason.TIMEOUT, policy=TWICE, seconds_left=-0.1) == Verdict(Move.TIME_OUT, Reason.DEADLINE)
+    assert verdict(Reason.TIMEOUT, seconds_left=5) == Verdict(Move.TIME_OUT, Reason.TIMEOUT)
+    assert verdict(Reason.EXIT, 0, seconds_left=-5).move is Move.SUCCEED, "done is done"
+
+
 @pytest.mark.parametrize("reason", Reason)
 @pytest.mark.parametrize("repeatable", [True, False])
 def test_a_cancel_wins_over_everything(reason: Reason, repeatable: bool) -> None:

@@ -1,6 +1,7 @@
 """Retry delays grow, stop at the cap and end with the tries."""
 
 import math
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.errors import InvalidInput
-from jobs.retry_policy import RetryPolicy, backoff, decide, parse_retry_policy
+from jobs.retry_policy import RETRY_REASONS, Failure, RetryPolicy, backoff, decide, parse_retry_policy
+from jobs.states import Reason
 
 fast = settings(deadline=None, database=None, max_examples=200)
 
@@ -19,6 +21,49 @@ policies = st.builds(
     backoff_factor=st.floats(1, 10),
     max_backoff_seconds=st.floats(0, 86_400),
 )
+TEN = RetryPolicy(max_attempts=10)
+
+
+class TestJitter:
+    @fast
+    @given(policies, st.floats(0, 1), st.integers(0, 10**6), st.binary(max_size=16))
+    def test_only_shortens_and_by_no_more_than_its_share(
+        self, policy: RetryPolicy, jitter: float, tries_used: int, seed: bytes
+    ) -> None:
+        whole, cut = backoff(policy, tries_used), backoff(replace(policy, jitter=jitter), tries_used, seed)
+        assert whole * (1 - jitter) - timedelta(microseconds=2) <= cut <= whole <= timedelta(days=1)
+
+    def test_is_the_same_for_one_try_of_one_execution_and_spreads_the_others(self) -> None:
+        policy = RetryPolicy(backoff_seconds=100, backoff_factor=1, jitter=1)
+        seeds = [n.to_bytes(16, "big") for n in range(1000)]
+        delays = [backoff(policy, 1, seed).total_seconds() for seed in seeds]
+        assert delays == [backoff(policy, 1, seed).total_seconds() for seed in seeds]
+        assert delays != [backoff(policy, 2, seed).total_seconds() for seed in seeds]
+        tenths = [int(delay // 10) for delay in delays]
+        assert all(60 < tenths.count(tenth) < 140 for tenth in range(10)), "evenly between nothing and the whole"
+
+
+class TestCovering:
+    @pytest.mark.parametrize(
+        ("policy", "failure", "again"),
+        [
+            (TEN, Failure(Reason.EXIT, 1), True),
+            (replace(TEN, on_exit_codes=(75, 99)), Failure(Reason.EXIT, 75), True),
+            (replace(TEN, on_exit_codes=(75, 99)), Failure(Reason.EXIT, 1), False),
+            (replace(TEN, on_exit_codes=(75,)), Failure(Reason.EXIT, None, 9), False),
+            (replace(TEN, on_exit_codes=(137,)), Failure(Reason.EXIT, None, 9), True),
+            (replace(TEN, on_exit_codes=(75,)), Failure(Reason.TIMEOUT), True),
+            (replace(TEN, not_on_exit_codes=(2,)), Failure(Reason.EXIT, 2), False),
+            (replace(TEN, not_on_exit_codes=(2,)), Failure(Reason.EXIT, 3), True),
+            (replace(TEN, not_on_exit_codes=(143,)), Failure(Reason.EXIT, None, 15), False),
+            (replace(TEN, on_reasons=("timeout",)), Failure(Reason.TIMEOUT), True),
+            (replace(TEN, on_reasons=("timeout",)), Failure(Reason.EXIT, 1), False),
+            (replace(TEN, on_reasons=("exit",), on_exit_codes=(75,)), Failure(Reason.EXIT, 1), False),
+        ],
+    )
+    def test_by_exit_code_signal_and_reason(self, policy: RetryPolicy, failure: Failure, again: bool) -> None:
+        assert (decide(policy, tries_used=1, failure=failure) is not None) is again
+        assert decide(policy, tries_used=10, failure=failure) is None, "no rule gives more tries"
 
 
 class TestBackoff:
@@ -73,12 +118,35 @@ class TestParsing:
         assert parse_retry_policy({}) == RetryPolicy(1, 5, 2, 3600)
 
     def test_all_keys(self) -> None:
-        values = {"max_attempts": 3, "backoff_seconds": 0.5, "backoff_factor": 1, "max_backoff_seconds": 10}
-        assert parse_retry_policy(values) == RetryPolicy(3, 0.5, 1, 10)
+        values = {
+            "max_attempts": 3, "backoff_seconds": 0.5, "backoff_factor": 1, "max_backoff_seconds": 10, "jitter": 0.25,
+            "on_exit_codes": [9, 1, 9], "not_on_exit_codes": None, "on_reasons": ["timeout", "exit"],
+        }  # fmt: skip
+        policy = parse_retry_policy(values)
+        assert policy == RetryPolicy(3, 0.5, 1, 10, 0.25, (1, 9), None, ("exit", "timeout"))
+        assert parse_retry_policy(asdict(policy)) == policy
+
+    @pytest.mark.parametrize("key", ["on_exit_codes", "not_on_exit_codes"])
+    @pytest.mark.parametrize("value", [[], 3, "3", [0], [256], [True], ["1"], [1.5], [None], {1: 1}])
+    def test_refuses_what_is_no_list_of_exit_codes(self, key: str, value: object) -> None:
+        self.refused(f"retry.{key}", {key: value})
+
+    @pytest.mark.parametrize("value", [[], "exit", ["boredom"], ["lost"], ["cancelled"], [1], [None], [[]]])
+    def test_refuses_what_is_no_list_of_reasons(self, value: object) -> None:
+        self.refused("retry.on_reasons", {"on_reasons": value})
+
+    def test_one_rule_about_exit_codes(self) -> None:
+        self.refused("retry.not_on_exit_codes", {"on_exit_codes": [1], "not_on_exit_codes": [2]})
+
+    def test_every_reason_to_fail_by_itself_can_be_named(self) -> None:
+        assert parse_retry_policy({"on_reasons": list(RETRY_REASONS)}).on_reasons == RETRY_REASONS
+        # What never ran has no try, and the policy is not asked about what others did to an attempt.
+        others = {"cancelled", "lost", "released", "deadline", "catch_up", "overlap", "backlog", "dependency"}
+        assert set(RETRY_REASONS) == set(Reason) - others
 
     @pytest.mark.parametrize(("key", "low", "high"), [
         ("max_attempts", 1, 100), ("backoff_seconds", 0, 86_400), ("backoff_factor", 1, 10),
-        ("max_backoff_seconds", 5, 86_400),
+        ("max_backoff_seconds", 5, 86_400), ("jitter", 0, 1),
     ])  # fmt: skip
     def test_limits_are_inclusive(self, key: str, low: int, high: int) -> None:
         assert getattr(parse_retry_policy({key: low}), key) == low
@@ -86,7 +154,9 @@ class TestParsing:
         for outside in (low - 1, high + 1, -high, 10**400):
             self.refused(f"retry.{key}", {key: outside})
 
-    @pytest.mark.parametrize("key", ["max_attempts", "backoff_seconds", "backoff_factor", "max_backoff_seconds"])
+    @pytest.mark.parametrize(
+        "key", ["max_attempts", "backoff_seconds", "backoff_factor", "max_backoff_seconds", "jitter"]
+    )
     @pytest.mark.parametrize("value", [None, "3", True, math.nan, math.inf, -math.inf, [3], {}])
     def test_refuses_what_is_no_number(self, key: str, value: object) -> None:
         self.refused(f"retry.{key}", {key: value})
@@ -104,15 +174,15 @@ class TestParsing:
 
     @fast
     @given(st.dictionaries(
-        st.sampled_from(["max_attempts", "backoff_seconds", "backoff_factor", "max_backoff_seconds", "x"]),
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        st.sampled_from([*asdict(RetryPolicy()), "x"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(0, 300)),
     ))  # fmt: skip
     def test_any_input_is_refused_or_usable(self, values: dict[str, object]) -> None:
         try:
             policy = parse_retry_policy(values)
         except InvalidInput:
             return
-        assert timedelta(0) <= backoff(policy, policy.max_attempts) <= timedelta(days=1)
+        assert timedelta(0) <= backoff(policy, policy.max_attempts, b"seed") <= timedelta(days=1)
 
     def refused(self, field: str, values: dict[str, object]) -> None:
         with pytest.raises(InvalidInput) as caught:

@@ -74,9 +74,12 @@ def _as_text(audit: Audit) -> str:
         if lateness is None
         else f"p50 {lateness.p50:g}  p90 {lateness.p90:g}  p99 {lateness.p99:g}  max {lateness.max:g}"
     )
-    lines = [f"{name:14}{value}" for name, value in shown.items()]
+    shown["pruned_before"] = shown["pruned_before"] or "-"
+    lines = [f"{name:13} {value}" for name, value in shown.items()]
     for each in audit.differences:
         instant = "" if each.instant is None else f" {each.instant.isoformat()}"
-        lines.append(f"{each.what.value:14}{each.count} of schedule {each.schedule_id}{instant}")
+        lines.append(f"{each.what.value:13} {each.count} of schedule {each.schedule_id}{instant}")
+    if audit.from_ == audit.pruned_before:
+        lines.append("What was before is pruned, and nothing can be said about it.")
     lines.append("Clean." if audit.clean else "There are differences that nothing explains.")
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 from jobs.models import ApiToken, Dependency, Queue
 from jobs.services import placement
 from jobs.services.attempts import claim_attempt
+from jobs.services.calendars import create_calendar
 from tests.factories import hold_of, make_execution, make_job, make_schedule, make_user, make_worker
 from tests.integration.api.conftest import API
 
@@ -29,7 +30,8 @@ def admin(db: None) -> Client:
 
 def fill() -> None:
     job = make_job()
-    make_schedule(job=job)
+    calendar = create_calendar(owner=job.owner, name="holidays", dates=[])
+    make_schedule(job=job, calendar=calendar, own_excluded_dates=[])
     Dependency.objects.create(job=make_job(), upstream=job)
     make_worker()
     execution = make_execution(job=job)
@@ -37,7 +39,7 @@ def fill() -> None:
     claim_attempt(hold_of(execution))
 
 
-@pytest.mark.parametrize("table", ["job", "execution", "worker", "queue", "apitoken"])
+@pytest.mark.parametrize("table", ["job", "execution", "worker", "queue", "apitoken", "calendar"])
 def test_lists_and_pages_open_in_a_fixed_number_of_queries(admin: Client, table: str) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import httpx
 from django.contrib.auth.models import User
@@ -102,6 +103,25 @@ def test_execute_makes_a_further_execution(submit: Submit, client: APIClient) ->
     assert Execution.objects.filter(job_id=shown["id"]).count() == 2
     refused = client.post(f"{API}/jobs/{shown['id']}/execute", {"worker": "x"}, format="json")
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "worker")
+
+
+def test_execute_on_one_worker_and_no_other(submit: Submit, client: APIClient) -> None:
+    make_worker()
+    wanted = make_worker(slots=1)
+    address = f"{API}/jobs/{submit(max_concurrency=None, schedules=[{'cron': '0 3 1 1 *'}])['id']}/execute"
+    made = [client.post(address, {"worker_id": str(wanted.worker_id)}, format="json").json() for _ in range(2)]
+    assert [each["pinned_worker_id"] for each in made] == [str(wanted.worker_id)] * 2
+    placement.place_ready_executions()
+    places = [Execution.objects.get(id=each["id"]).worker_id for each in made]
+    assert places == [wanted.worker_id, None], "though another worker has room"
+
+
+def test_a_worker_that_it_could_never_run_on_is_refused(submit: Submit, client: APIClient) -> None:
+    address = f"{API}/jobs/{submit()['id']}/execute"
+    for worker_id in (uuid4(), make_worker(pool="elsewhere").worker_id):
+        refused = client.post(address, {"worker_id": str(worker_id)}, format="json")
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "worker_id")
+    assert Execution.objects.count() == 1
 
 
 def test_next_merges_schedules_in_order_and_in_their_own_time_zone(submit: Submit, client: APIClient) -> None:

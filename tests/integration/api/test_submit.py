@@ -55,14 +55,24 @@ def test_every_field_is_stored_and_shown(submit: Submit, client: APIClient) -> N
         "schedules": [{"cron": "0 3 * * *", "timezone": "Europe/Paris", "catch_up": "all", "jitter_seconds": 5}],
         "priority": 9,
         "queue": "default",
-        "requirements": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 32, "capabilities": ["gpu", "gpu"]},
+        "requirements": {
+            "cpu": 0.5,
+            "memory_mb": 256,
+            "disk_mb": 32,
+            "capabilities": ["gpu", "gpu"],
+            "resources": {"gpu": 2},
+        },
         "timeout_seconds": 600,
-        "retry": {"max_attempts": 3, "backoff_seconds": 5, "backoff_factor": 2},
+        "deadline_seconds": 7200,
+        "retry": {
+            "max_attempts": 3, "backoff_seconds": 5, "backoff_factor": 2, "jitter": 0.5, "not_on_exit_codes": [2, 1, 2],
+            "on_reasons": ["timeout", "exit"],
+        },
         "max_concurrency": None,
         "overlap": "queue",
-        "delivery": "at_most_once",
+        "delivery": "at_least_once",
         "network": False,
-    }
+    }  # fmt: skip
     response = client.post(f"{API}/jobs", asked, format="json")
 
     assert response.status_code == 201, response.content
@@ -76,13 +86,21 @@ def test_every_field_is_stored_and_shown(submit: Submit, client: APIClient) -> N
         "priority",
         "queue",
         "timeout_seconds",
+        "deadline_seconds",
         "max_concurrency",
         "delivery",
     ):
         assert shown[name] == asked[name], name
-    assert shown["requirements"] == {"cpu": 0.5, "memory_mb": 256, "disk_mb": 32, "capabilities": ["gpu"]}
+    assert shown["requirements"] == {
+        "cpu": 0.5,
+        "memory_mb": 256,
+        "disk_mb": 32,
+        "capabilities": ["gpu"],
+        "resources": {"gpu": 2},
+    }
     assert shown["retry"] == {
-        "max_attempts": 3, "backoff_seconds": 5.0, "backoff_factor": 2.0, "max_backoff_seconds": 3600.0
+        "max_attempts": 3, "backoff_seconds": 5.0, "backoff_factor": 2.0, "max_backoff_seconds": 3600.0,
+        "jitter": 0.5, "on_exit_codes": None, "not_on_exit_codes": [1, 2], "on_reasons": ["exit", "timeout"],
     }  # fmt: skip
     (schedule,) = shown["schedules"]
     assert (schedule["cron"], schedule["timezone"], schedule["catch_up"]) == ("0 3 * * *", "Europe/Paris", "all")
@@ -95,9 +113,9 @@ def test_defaults(submit: Submit) -> None:
     shown = submit()
 
     assert (shown["priority"], shown["queue"], shown["timeout_seconds"]) == (5, "default", 3600)
-    assert shown["requirements"] == {"cpu": 0.25, "memory_mb": 128, "disk_mb": 64, "capabilities": []}
+    assert shown["requirements"] == {"cpu": 0.25, "memory_mb": 128, "disk_mb": 64, "capabilities": [], "resources": {}}
     assert shown["retry"]["max_attempts"] == 1
-    assert (shown["max_concurrency"], shown["delivery"]) == (1, "at_least_once")
+    assert (shown["max_concurrency"], shown["delivery"], shown["deadline_seconds"]) == (1, "at_least_once", None)
 
 
 def test_interval_without_start_first_fires_one_interval_later(submit: Submit) -> None:
@@ -145,6 +163,8 @@ def test_upstreams_that_share_a_root_are_taken_and_others_refused(submit: Submit
 
     assert refused.status_code == 400
     assert refused.json()["errors"][0]["field"] == "dependencies"
+    on_its_own = submit(schedules=[{"cron": "@daily"}], dependencies=[{"job": left}, {"job": other}])
+    assert len(on_its_own["dependencies"]) == 2, "with a schedule of its own it waits for the latest of each"
 
 
 def test_other_owners_job_is_no_upstream(submit: Submit, client: APIClient) -> None:
@@ -217,7 +237,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("schedules.0.solar", {"schedules": [{"solar": "moonrise 48.85,2.35"}]}),
     ("schedules.0.excluded_dates.0", {"schedules": [{"cron": "@daily", "excluded_dates": ["2030-02-30"]}]}),
     ("schedules.0.max_count", {"schedules": [{"cron": "@daily", "max_count": 0}]}),
-    ("dependencies", {"schedules": DAILY, "dependencies": [{"job": str(uuid4())}]}),
+    ("dependencies.0.job", {"schedules": DAILY, "dependencies": [{"job": str(uuid4())}]}),
     ("dependencies.0.job", {"dependencies": [{"job": str(uuid4())}]}),
     ("dependencies.0.job", {"dependencies": [{}]}),
     ("dependencies.0.condition", {"dependencies": [{"job": str(uuid4()), "condition": "maybe"}]}),
@@ -233,6 +253,11 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("requirements.memory_mb", {"requirements": {"memory_mb": 0}}),
     ("requirements.memory_mb", {"requirements": {"memory_mb": 2**31}}),
     ("requirements.disk_mb", {"requirements": {"disk_mb": -1}}),
+    ("requirements.resources.gpu", {"requirements": {"resources": {"gpu": 0}}}),
+    ("requirements.resources.gpu", {"requirements": {"resources": {"gpu": 1.5}}}),
+    ("requirements.resources", {"requirements": {"resources": {"cpu": 1}}}),
+    ("requirements.resources", {"requirements": {"resources": {"no spaces": 1}}}),
+    ("requirements.resources", {"requirements": {"resources": {f"r{n}": 1 for n in range(17)}}}),
     ("requirements.gpus", {"requirements": {"gpus": 1}}),
     ("requirements.capabilities", {"requirements": {"capabilities": ["A B"]}}),
     ("timeout_seconds", {"timeout_seconds": 0}),
@@ -240,6 +265,11 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("retry.max_attempts", {"retry": {"max_attempts": 0}}),
     ("retry.max_attempts", {"retry": {"max_attempts": True}}),
     ("retry.attempts", {"retry": {"attempts": 3}}),
+    ("retry.jitter", {"retry": {"jitter": 1.5}}),
+    ("retry.on_exit_codes", {"retry": {"on_exit_codes": [0]}}),
+    ("retry.not_on_exit_codes", {"retry": {"on_exit_codes": [1], "not_on_exit_codes": [2]}}),
+    ("retry.max_attempts", {"delivery": "at_most_once", "retry": {"max_attempts": 2}}),
+    ("deadline_seconds", {"deadline_seconds": 0}),
     ("max_concurrency", {"max_concurrency": 0}),
     ("overlap", {"overlap": "wait"}),
     ("delivery", {"delivery": "exactly_once"}),

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from jobs.errors import InvalidInput
-from jobs.models import DroppedRange, Execution, Job, Schedule, ScheduleVersion
+from jobs.models import DroppedRange, Execution, Job, RetentionMark, Schedule, ScheduleVersion
 from jobs.models.ids import new_id
 from jobs.recurrence import jittered
 from jobs.services import auditing, commands
@@ -179,9 +179,10 @@ def paused_since(schedule: Schedule, minutes: float) -> None:
     """Moves the pause that began just now into the past."""
     begun = minutes_ago(minutes)
     ScheduleVersion.objects.filter(schedule=schedule, number=1).update(to_at=begun)
-    ScheduleVersion.objects.filter(schedule=schedule, number=2).update(from_at=begun)
     Execution.objects.filter(schedule=schedule, scheduled_for__gt=begun).delete()
-    Schedule.objects.filter(id=schedule.id).update(settled_count=Execution.objects.filter(schedule=schedule).count())
+    settled = Execution.objects.filter(schedule=schedule).count()
+    ScheduleVersion.objects.filter(schedule=schedule, number=2).update(from_at=begun, settled_before=settled)
+    Schedule.objects.filter(id=schedule.id).update(settled_count=settled)
 
 
 @pytest.mark.parametrize("end", ["resume", "cancel"])
@@ -251,14 +252,6 @@ def test_one_owner_or_one_job(fired: Schedule) -> None:
     assert audit(job_id=fired.job_id).absent == 10
 
 
-def test_what_was_pruned_is_not_asked_for(fired: Schedule) -> None:
-    kept = instant_of(fired, 6)
-    Execution.objects.filter(scheduled_for__lt=kept).delete()
-    assert audit().absent == 5
-    found = audit(pruned_before=kept)
-    assert (found.clean, found.from_, found.fired) == (True, kept, 5)
-
-
 def test_examples_are_limited_and_counts_are_not(fired: Schedule) -> None:
     Execution.objects.all().delete()
     found = audit(examples=3)
@@ -289,6 +282,10 @@ def test_the_command_exits_with_one_on_a_difference(fired: Schedule) -> None:
         return out.getvalue()
 
     assert "Clean." in run()
+    assert "is pruned" not in run()
+    RetentionMark.objects.create(pruned_before=fired.starts_at)
+    assert f"pruned_before {fired.starts_at.isoformat().replace('+00:00', 'Z')}" in run()
+    assert "What was before is pruned" in run()
     assert json.loads(run("--json", "--job", str(fired.job_id)))["fired"] == 10
     assert json.loads(run("--json", "--job", str(uuid4())))["schedules"] == 0
     Execution.objects.filter(scheduled_for=instant_of(fired, 3)).delete()

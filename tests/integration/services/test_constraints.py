@@ -34,6 +34,7 @@ def refused(model: type[Model], constraint: str, **values: Any) -> None:
         ("execution_retry_at_iff_backing_off", {"state": "backing_off"}),
         ("execution_retry_at_iff_backing_off", {"retry_at": NOW}),
         ("execution_ready_at_when_ready", {"ready_at": None}),
+        ("execution_dead_letter_failed", {"dead_letter": "open"}),
         ("attempt_check", {"attempt": -1}),
     ],
 )
@@ -105,6 +106,7 @@ def test_a_schedule(constraint: str, values: dict[str, Any]) -> None:
         ("job_version_needs_something", {"memory_mb": 0}),
         ("job_version_timeout_positive", {"timeout_seconds": 0}),
         ("job_version_limit_positive", {"max_concurrency": 0}),
+        ("job_version_deadline_positive", {"deadline_seconds": 0}),
         ("job_version_delivery_known", {"delivery": "exactly_once"}),
     ],
 )

@@ -11,6 +11,7 @@ from jobs.models import Execution, Schedule, Worker
 from jobs.recurrence import CatchUp, Kind
 from jobs.services import attempts, commands, schedules
 from jobs.services.attempts import Report
+from jobs.services.deadlines import expire_overdue
 from jobs.services.firing import FireResult, fire_due_schedules
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.reaping import reap_lost_workers
@@ -90,6 +91,14 @@ def test_cancelling_the_run_arms_it_again() -> None:
     execution = fire(schedule)
     commands.cancel_execution(execution.id, by="test")
     assert_armed_after(schedule, execution, "cancelled")
+
+
+def test_a_run_that_is_overdue_arms_it_again() -> None:
+    schedule = delayed()
+    execution = fire(schedule)
+    Execution.objects.update(deadline_at=datetime.now(UTC) - timedelta(seconds=1))
+    expire_overdue()
+    assert_armed_after(schedule, execution, "timed_out")
 
 
 def test_losing_the_run_for_good_arms_it_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from jobs.models import Dependency, Execution, Job
@@ -10,7 +12,7 @@ from jobs.services.attempts import Report, finish_attempt
 from jobs.services.dependencies import resolve_dependents
 from jobs.services.leases import Registration
 from jobs.states import Reason
-from tests.factories import make_execution, make_job, make_user, make_worker, run_on
+from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
 
 pytestmark = pytest.mark.django_db
 
@@ -96,7 +98,7 @@ def test_a_diamond_waits_for_both_sides_and_runs_once() -> None:
     graph = Graph("b after a", "c after a", "d after b", "d after c")
     root = graph.start("a")
     graph.end("a", root)
-    assert "d" not in graph.states(root)
+    assert graph.states(root) == {"b": "ready", "c": "ready", "d": "blocked"}
     graph.end("b", root)
     assert graph.states(root)["d"] == "blocked"
     graph.end("c", root)
@@ -151,6 +153,45 @@ def test_a_run_started_in_the_middle_does_not_wait_for_what_it_never_reaches() -
     root = graph.start("b")
     graph.end("b", root)
     assert graph.states(root) == {"d": "ready"}
+
+
+def test_a_job_that_is_far_below_waits_from_the_end_of_the_first_on() -> None:
+    graph = Graph("b after a", "c after b", "d after c", "d after a")
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {"b": "ready", "c": "blocked", "d": "blocked"}
+    graph.end("b", root)
+    graph.end("c", root)
+    assert graph.states(root)["d"] == "ready"
+
+
+def test_an_edge_that_comes_while_a_run_is_under_way_joins_it() -> None:
+    graph = Graph("b after a", "c after b")
+    root = graph.start("a")
+    graph.end("a", root)
+    late = graph.jobs["late"] = make_job(owner=graph.jobs["a"].owner, name="late")
+    Dependency.objects.create(job=late, upstream=graph.jobs["b"])
+    graph.end("b", root)
+    assert graph.states(root) == {"b": "succeeded", "c": "ready", "late": "ready"}
+
+
+def test_a_job_with_a_schedule_of_its_own_takes_no_part_in_the_runs_of_its_upstreams() -> None:
+    graph = Graph("b after a", "c after b", "d after a")
+    make_schedule(job=graph.jobs["b"], next_instant=None, next_fire_at=None)
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {"d": "ready"}
+    own = graph.start("b")
+    graph.end("b", own)
+    assert graph.states(own) == {"c": "ready"}
+
+
+def test_a_schedule_that_was_deleted_counts_no_more() -> None:
+    graph = Graph("b after a")
+    make_schedule(job=graph.jobs["b"], next_instant=None, next_fire_at=None, deleted_at=datetime.now(UTC))
+    root = graph.start("a")
+    graph.end("a", root)
+    assert graph.states(root) == {"b": "ready"}
 
 
 def test_runs_do_not_mix() -> None:

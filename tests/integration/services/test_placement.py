@@ -9,10 +9,12 @@ from uuid import UUID
 import pytest
 
 from jobs import conf
-from jobs.models import Execution, Queue, Worker
-from jobs.services import leases
+from jobs.messages import Publication
+from jobs.models import Execution, Queue, Trigger, Worker
+from jobs.services import leases, transitions
 from jobs.services.attempts import Report, finish_attempt
 from jobs.services.placement import place_ready_executions
+from jobs.services.transitions import Assignment, NewExecution
 from jobs.states import Reason
 from tests.factories import claim_on, hold_of, make_execution, make_job, make_worker, place_on, run_on
 
@@ -35,7 +37,9 @@ def test_a_ready_execution_is_queued_on_the_worker() -> None:
     assert (execution.state, execution.attempt) == ("queued", 1)
     assert (execution.worker_id, execution.incarnation) == (worker.worker_id, worker.incarnation)
     assert execution.placed_at is not None
-    assert (execution.published_at, execution.claimed_at, execution.started_at) == (None, None, None)
+    assert execution.published_at == execution.placed_at, "who places it sends its message"
+    assert (execution.claimed_at, execution.started_at) == (None, None)
+    assert result.publications == (Publication(execution.id, 1, worker.worker_id, execution.job.name),)
 
 
 def test_without_a_worker_it_waits() -> None:
@@ -201,6 +205,68 @@ def test_best_fit_leaves_the_large_worker_free() -> None:
     assert hold_of(execution).worker_id == small.worker_id
 
 
+def test_whatever_a_worker_counts_is_used_to_the_last_one_and_not_beyond() -> None:
+    make_worker()
+    able = make_worker(resources={"gpu": 2, "licence": 9})
+    run_on(able, make_execution(job=make_job(resources={"gpu": 1})))
+    waiting = [make_execution(job=make_job(resources={"gpu": 1, "licence": 3})) for _ in range(2)]
+    assert place_ready_executions().placed == 1
+    assert hold_of(waiting[0]).worker_id == able.worker_id
+    assert place_ready_executions().placed == 0
+
+
+def test_what_no_worker_counts_does_not_hide_what_can_run() -> None:
+    make_worker(resources={"gpu": 1})
+    for needs in ({"gpu": 2}, {"licence": 1}):
+        make_execution(job=make_job(priority=9, resources=needs))
+    runnable = make_execution(job=make_job(priority=0))
+    assert place_ready_executions(limit=1).placed == 1
+    assert placed() == [runnable.id]
+
+
+def test_what_waits_too_long_has_a_worker_kept_for_it() -> None:
+    worker = make_worker(cpu=4.0)
+    hold = run_on(worker, make_execution(job=make_job(cpu=2.0)))
+    large = make_execution(job=make_job(cpu=3.0))
+    make_execution(job=make_job(cpu=1.0))
+    assert place_ready_executions().placed == 1, "at first a small one goes past it"
+    small = make_execution(job=make_job(cpu=1.0))
+    Execution.objects.filter(id=large.id).update(
+        ready_at=datetime.now(UTC) - timedelta(seconds=conf.RESERVE_AFTER_SECONDS + 1)
+    )
+    assert place_ready_executions().placed == 0
+    finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
+    place_ready_executions()
+    assert {large.id, small.id} & set(placed()) == {large.id}
+
+
+def test_even_a_worker_without_a_free_slot_is_kept() -> None:
+    full, other = make_worker(slots=1, cpu=8.0), make_worker(slots=9, cpu=1.0)
+    run_on(full, make_execution(job=make_job(cpu=8.0)))
+    large = make_execution(job=make_job(cpu=8.0))
+    Execution.objects.filter(id=large.id).update(
+        ready_at=datetime.now(UTC) - timedelta(seconds=conf.RESERVE_AFTER_SECONDS + 1)
+    )
+    small = make_execution(job=make_job(cpu=1.0))
+    assert place_ready_executions().placed == 1
+    assert hold_of(small).worker_id == other.worker_id
+
+
+def test_what_is_pinned_to_a_worker_that_is_away_hides_nothing_and_runs_once_it_is_back() -> None:
+    make_worker()
+    away = make_worker(name="away")
+    Worker.objects.filter(id=away.worker_id).update(status="offline")
+    job = make_job(priority=9, max_concurrency=None)
+    new = NewExecution(job.id, Trigger.MANUAL, pinned_worker_id=away.worker_id)
+    pinned, _ = transitions.create_executions([new, new])
+    other = make_execution(job=make_job(priority=0))
+    assert place_ready_executions(limit=1).placed == 1
+    assert placed() == [other.id]
+    back = make_worker(name="away", slots=1)
+    assert place_ready_executions().placed == 1
+    assert hold_of(Execution.objects.get(id=pinned)).worker_id == back.worker_id
+
+
 @pytest.mark.parametrize("status", ["draining", "lost", "offline"])
 def test_a_worker_that_is_not_online_gets_nothing(status: str) -> None:
     make_worker()
@@ -226,13 +292,10 @@ def test_draining_keeps_what_the_worker_has() -> None:
 
 
 def test_a_registration_after_the_plan_takes_its_place_away() -> None:
-    from jobs.services import transitions
-    from jobs.services.transitions import Assignment
-
     old = make_worker(name="twice")
     make_worker(name="twice")
     execution = make_execution()
-    assert transitions.place([Assignment(execution.id, old.worker_id, old.incarnation)]) == 0
+    assert not transitions.place([Assignment(execution.id, old.worker_id, old.incarnation)])
     execution.refresh_from_db()
     assert (execution.state, execution.attempt) == ("ready", 0)
 

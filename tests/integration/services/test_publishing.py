@@ -1,4 +1,4 @@
-"""A placed execution is published once, and again with growing waits until somebody takes it."""
+"""What was placed is published again, with growing waits, until somebody takes it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs import conf
-from jobs.messages import RunMessage
+from jobs.messages import Publication, RunMessage
 from jobs.models import Execution
 from jobs.services import transitions
-from jobs.services.publishing import Publication, publish_queued
+from jobs.services.publishing import republish_unclaimed
 from tests.factories import claim_on, make_execution, make_job, make_worker, place_on
 
 pytestmark = pytest.mark.django_db
@@ -37,22 +37,24 @@ def ago(execution: Execution, *, placed: float, published: float) -> None:
 def test_nothing_placed_sends_nothing() -> None:
     make_execution()
     outbox = Outbox()
-    assert publish_queued(outbox.send) == 0
+    assert republish_unclaimed(outbox.send) == 0
     assert outbox.batches == 0
 
 
-def test_a_placed_execution_is_published_once() -> None:
+def test_what_nobody_took_is_published_again_and_that_is_remembered() -> None:
     outbox = Outbox()
     execution = make_execution(job=make_job(name="report"))
     hold = place_on(make_worker(), execution)
-    assert publish_queued(outbox.send) == 1
+    assert republish_unclaimed(outbox.send) == 0, "who placed it has only just sent it"
+    ago(execution, placed=3, published=3)
+    assert republish_unclaimed(outbox.send) == 1
     assert outbox.sent == [Publication(execution.id, 1, hold.worker_id, "report")]
     assert outbox.sent[0].message == RunMessage(execution.id, 1)
-    assert publish_queued(outbox.send) == 0
+    assert republish_unclaimed(outbox.send) == 0
     execution.refresh_from_db()
     assert execution.published_at is not None
     assert execution.placed_at is not None
-    assert execution.published_at >= execution.placed_at
+    assert execution.published_at > execution.placed_at
 
 
 def test_what_was_taken_ended_or_cancelled_is_not_published_again() -> None:
@@ -64,7 +66,7 @@ def test_what_was_taken_ended_or_cancelled_is_not_published_again() -> None:
     transitions.cancel([cancelled.id], by="test")
     for execution in Execution.objects.all():
         ago(execution, placed=100, published=90)
-    assert publish_queued(Outbox().send) == 0
+    assert republish_unclaimed(Outbox().send) == 0
 
 
 @pytest.mark.parametrize(
@@ -85,44 +87,48 @@ def test_the_wait_before_it_is_sent_again_doubles(placed: float, published: floa
     place_on(make_worker(), execution)
     ago(execution, placed=placed, published=published)
     outbox = Outbox()
-    assert publish_queued(outbox.send) == int(again)
+    assert republish_unclaimed(outbox.send) == int(again)
     assert [p.attempt for p in outbox.sent] == [1] * again, "the same attempt: the claim decides"
 
 
 def test_what_failed_to_be_sent_is_sent_later() -> None:
     execution = make_execution()
     place_on(make_worker(), execution)
+    ago(execution, placed=3, published=3)
 
     def fail(_batch: Sequence[Publication]) -> None:
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        publish_queued(fail)
+        republish_unclaimed(fail)
     outbox = Outbox()
-    assert publish_queued(outbox.send) == 0, "not at once: Redis has just failed"
-    ago(execution, placed=3, published=3)
-    assert publish_queued(outbox.send) == 1
+    assert republish_unclaimed(outbox.send) == 0, "not at once: Redis has just failed"
+    ago(execution, placed=6, published=3)
+    assert republish_unclaimed(outbox.send) == 1
 
 
 def test_a_batch_is_bounded_and_the_oldest_go_first() -> None:
     worker = make_worker()
     executions = [make_execution() for _ in range(3)]
-    for execution in executions:
+    for number, execution in enumerate(executions):
         place_on(worker, execution)
+        ago(execution, placed=10 - number, published=10 - number)
     first, second = Outbox(), Outbox()
-    assert publish_queued(first.send, limit=2) == 2
-    assert publish_queued(second.send, limit=2) == 1
+    assert republish_unclaimed(first.send, limit=2) == 2
+    assert republish_unclaimed(second.send, limit=2) == 1
     assert {p.execution_id for p in first.sent} == {e.id for e in executions[:2]}
     assert [p.execution_id for p in second.sent] == [executions[2].id]
 
 
-def test_a_new_placement_is_published_at_once_under_its_new_number() -> None:
+def test_a_new_placement_waits_for_its_own_time_under_its_new_number() -> None:
     execution = make_execution()
     worker = make_worker()
     place_on(worker, execution)
-    outbox = Outbox()
-    publish_queued(outbox.send)
+    ago(execution, placed=100, published=90)
     transitions.lose_held({worker.worker_id: None})
     place_on(worker, execution)
-    publish_queued(outbox.send)
-    assert [p.attempt for p in outbox.sent] == [1, 2]
+    outbox = Outbox()
+    assert republish_unclaimed(outbox.send) == 0
+    ago(execution, placed=3, published=3)
+    republish_unclaimed(outbox.send)
+    assert [p.attempt for p in outbox.sent] == [2]

@@ -24,9 +24,23 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("take_due_schedules", {"limit": 500}, {"schedule_due"}),
     ("next_due", {}, {"schedule_due", "execution_backing_off"}),
     ("wake_backed_off", {"limit": 500}, {"execution_backing_off"}),
-    ("ready_executions", {"pool": "default", "limit": 500}, {"execution_ready", "execution_active"}),
-    ("free_capacity", {"pool": "default"}, {"execution_active"}),
-    ("take_unpublished", {"limit": 500, "republish_seconds": 2.0}, {"execution_active"}),
+    (
+        "ready_executions",
+        {"pool": "default", "limit": 500, "reserve_seconds": 60.0},
+        {"execution_active", "execution_unfinished_by_job"},
+    ),
+    ("free_capacity", {"pool": "default", "full_ones": False}, {"execution_active"}),
+    ("take_unclaimed", {"limit": 500, "republish_seconds": 2.0}, {"execution_active"}),
+    (
+        "unfinished_of_jobs",
+        {"job_ids": IDS, "cancelling": IDS, "enough": 1000, "most": 1000},
+        {"execution_unfinished_by_job"},
+    ),
+    (
+        "expire_overdue",
+        {"limit": 500, "sources": sources(Move.EXPIRE), "target": target(Move.EXPIRE)},
+        {"execution_overdue"},
+    ),
     ("return_unclaimed", {"limit": 500, "unclaimed_seconds": 30.0}, {"execution_active"}),
     ("orphaned_workers", {}, {"execution_active"}),
     (
@@ -42,8 +56,11 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
 ]
 BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
-    ("lock_dependents", {"job_ids": IDS, "run_ids": IDS}, {"execution_once_per_run"}),
-    ("judge_dependents", {"ids": IDS}, {"execution_once_per_run", "jobs_execution_pkey"}),
+    ("missing_dependents", {"job_ids": IDS, "run_ids": IDS}, {"execution_once_per_run"}),
+    ("waiting_dependents", {"job_ids": IDS, "run_ids": IDS}, {"execution_once_per_run", "execution_unfinished_by_job"}),
+    ("lock_dependents", {"ids": IDS}, {"execution_blocked"}),
+    ("judge_dependents", {"ids": IDS}, {"execution_once_per_run"}),
+    ("judge_scheduled", {"ids": IDS}, {"execution_once_per_instant", "execution_list_by_job"}),
     ("lock_held", HOLD, {"jobs_execution_pkey"}),
     (
         "claim_execution",
@@ -78,11 +95,12 @@ def ordinary_table() -> None:
         cursor.execute("ANALYZE jobs_execution")
 
 
-def plan(name: str, parameters: dict[str, Any]) -> str:
+def plan(name: str, parameters: dict[str, Any], *, sorting: bool = True) -> str:
     with connection.cursor() as cursor:
         # The tables are small: only the possibility of each index is asked for, not its price.
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute(f"SET LOCAL enable_sort = {'on' if sorting else 'off'}")
         cursor.execute(f"EXPLAIN {sql.statement(name)}", parameters)
         return "\n".join(line for (line,) in cursor.fetchall())
 
@@ -141,3 +159,8 @@ def test_every_index_that_a_header_names_exists() -> None:
 
 def test_a_batch_of_firing_is_bounded() -> None:
     assert conf.FIRE_BATCH_SCHEDULES * conf.FIRE_BATCH_INSTANTS_EACH <= 100_000
+
+
+def test_what_waits_can_be_walked_in_its_order(ordinary_table: None) -> None:
+    shown = plan("ready_executions", {"pool": "default", "limit": 500, "reserve_seconds": 60.0}, sorting=False)
+    assert "execution_ready" in used(shown), shown

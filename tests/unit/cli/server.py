@@ -48,7 +48,7 @@ class RecordingServer:
                 self.end_headers()
                 self.wfile.write(given.body)
 
-            do_GET = do_POST = do_PUT = answer  # noqa: N815  the names that http.server looks for
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815  the names that http.server looks for
 
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet: what was asked is in `requests`."""

@@ -47,6 +47,11 @@ def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
         (["submit", "x.sh", "--every", "soon"], 2, "not a duration"),
         (["submit", "x.sh", "--tz", "Europe/Paris"], 2, "--tz has no meaning"),
         (["submit", "x.sh", "--backoff", "5s"], 2, "--backoff has no meaning"),
+        (["submit", "x.sh", "--retry-on", "75"], 2, "--retry-on has no meaning"),
+        (["submit", "x.sh", "--retry-on", "256"], 2, "255"),
+        (["retry", "x"], 2, "not the id of an execution"),
+        (["redrive", "x"], 2, "not the id of an execution"),
+        (["dead-letters", "--status", "gone"], 2, "gone"),
         (["cancel"], 2, "either a job or"),
         (["logs", ".."], 2, "not the id of an execution"),
     ],
@@ -84,7 +89,8 @@ def test_a_job_is_sent_as_the_words_say(server: RecordingServer, tmp_path_factor
     ended = punctual(
         "submit", str(script), "--arg=--day", "--env", "A=b", "--every", "5m", "--cron", "0 3 * * *",
         "--tz", "Europe/Paris", "--at", "2030-01-31T09:00", "--after", f"{upstream}:completion", "--cpu", "0.5",
-        "--memory", "256", "--disk", "64", "--timeout", "10m", "--priority", "7", "--queue", "q", "--retries", "2",
+        "--memory", "256", "--disk", "64", "--resource", "gpu=2",
+        "--timeout", "10m", "--priority", "7", "--queue", "q", "--retries", "2",
         "--backoff", "5", "--max-concurrency", "3", url=server.url,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (0, "J\n")
@@ -100,7 +106,7 @@ def test_a_job_is_sent_as_the_words_say(server: RecordingServer, tmp_path_factor
             {"at": "2030-01-31T08:00:00Z"},
         ],
         "dependencies": [{"job": upstream, "condition": "completion"}],
-        "requirements": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 64},
+        "requirements": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 64, "resources": {"gpu": 2}},
         "timeout_seconds": 600,
         "priority": 7,
         "queue": "q",

@@ -38,6 +38,11 @@ def test_the_rest_is_measured(silent: WorkerSettings) -> None:
     assert measured.disk_mb <= measured.memory_mb, "a run's disk is memory of this machine"
 
 
+def test_what_else_there_is_only_the_operator_knows(silent: WorkerSettings) -> None:
+    assert measure_capacity(silent).resources == {}
+    assert measure_capacity(replace(silent, resources={"gpu": 2})).resources == {"gpu": 2}
+
+
 def test_even_a_fraction_of_a_cpu_has_two_slots(silent: WorkerSettings) -> None:
     assert measure_capacity(replace(silent, cpu=0.1)).slots == 2
 

@@ -1,0 +1,130 @@
+"""`edit` and `delete`: a job becomes another one, or goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.app import app, connect, resolve_job
+from cli.commands.job_options import (
+    AfterOption,
+    ArgOption,
+    AtOption,
+    BackoffOption,
+    CalendarOption,
+    ConcurrencyOption,
+    CpuOption,
+    CronOption,
+    DeadlineOption,
+    DiskOption,
+    EnvOption,
+    EveryOption,
+    MemoryOption,
+    PriorityOption,
+    QueueOption,
+    ResourceOption,
+    RetriesOption,
+    RetryOnOption,
+    RuntimeOption,
+    TimeoutOption,
+    ZoneOption,
+    calendar_of,
+    dependencies_of,
+    retry_of,
+    schedules_of,
+    specification_of,
+)
+from cli.commands.options import JobArgument, YesOption
+from cli.commands.submit import warn, when
+from cli.errors import UsageMistakeError
+from cli.programs import prepare_program
+from cli.records import Job, as_objects
+from cli.terminal import confirm, say
+from cli.values import parse_after
+
+
+@app.command()
+def edit(  # noqa: PLR0917  each is an option of the command line
+    job: JobArgument,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Another script or compiled program.", dir_okay=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
+    runtime: RuntimeOption = None,
+    arg: ArgOption = None,
+    env: EnvOption = None,
+    every: EveryOption = None,
+    cron: CronOption = None,
+    at: AtOption = None,
+    tz: ZoneOption = None,
+    calendar: CalendarOption = None,
+    no_schedules: Annotated[bool, typer.Option("--no-schedules", help="Delete its schedules.")] = False,
+    after: AfterOption = None,
+    no_after: Annotated[bool, typer.Option("--no-after", help="Run after no other job.")] = False,
+    cpu: CpuOption = None,
+    memory: MemoryOption = None,
+    disk: DiskOption = None,
+    resource: ResourceOption = None,
+    timeout: TimeoutOption = None,
+    deadline: DeadlineOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    retries: RetriesOption = None,
+    backoff: BackoffOption = None,
+    retry_on: RetryOnOption = None,
+    max_concurrency: ConcurrencyOption = None,
+) -> None:
+    """Change what is given and leave the rest. --every, --cron and --at replace the schedules."""
+    schedules = schedules_of(every or [], cron or [], at or [], tz, calendar)
+    if no_schedules and (schedules or calendar is not None):
+        raise UsageMistakeError("--no-schedules has no meaning beside --every, --cron, --at or --calendar.")
+    if no_after and after:
+        raise UsageMistakeError("--no-after has no meaning beside --after.")
+    changes = specification_of(
+        arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency
+    )
+    if name is not None:
+        changes["name"] = name
+    if retry := retry_of(retries, backoff, retry_on):
+        changes["retry"] = retry
+    for word in after or []:
+        parse_after(word)
+    with connect() as client:
+        job_id = resolve_job(client, job)
+        if schedules or no_schedules or calendar is not None:
+            changes["schedules"] = [] if no_schedules else _schedules(client.job(job_id), schedules, calendar)
+        if after or no_after:
+            changes["dependencies"] = dependencies_of(client, after or [])
+        if file is not None:
+            changes |= prepare_program(client, file, runtime)
+        elif runtime is not None:
+            changes["runtime"] = runtime.value
+        if not changes:
+            raise UsageMistakeError("Nothing is to be changed: ./punctual edit --help lists what can be.")
+        edited = client.edit_job(job_id, changes)
+    say(f"Edited {edited.name}.{when(edited)}")
+    warn(edited)
+
+
+def _schedules(present: Job, wanted: list[dict[str, object]], calendar: str | None) -> list[dict[str, object]]:
+    """A single schedule in the place of a single one is the same one, edited; a calendar alone is for all of them."""
+    ids = [schedule.get("id") for schedule in as_objects(present.raw.get("schedules") or [])]
+    if not wanted:
+        if not ids:
+            raise UsageMistakeError("--calendar has no meaning for a job without schedules.")
+        return [{"id": own, **calendar_of(calendar)} for own in ids]
+    if len(wanted) == len(ids) == 1:
+        return [{"id": ids[0], **wanted[0]}]
+    return wanted
+
+
+@app.command()
+def delete(job: JobArgument, yes: YesOption = False) -> None:
+    """Delete a job: cancel what it runs, and hide it. Its executions stay readable."""
+    with connect() as client:
+        found = client.job(resolve_job(client, job))
+        confirm(f"Delete the job {found.name}, and cancel what it runs?", yes=yes)
+        client.delete_job(found.id)
+    say(f"Deleted {found.name}.")

@@ -1,0 +1,33 @@
+"""`explain`: why an execution waits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import app, check_execution_id, connect
+from cli.commands.options import ExecutionArgument, FormatOption
+from cli.records import as_objects
+from cli.terminal import Format, write_json, write_result, write_table
+
+
+@app.command()
+def explain(
+    execution: ExecutionArgument,
+    every: Annotated[bool, typer.Option("--all", help="The open gates, too.")] = False,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Tell why an execution waits: every gate before it that is closed."""
+    with connect() as client:
+        found = client.explain_execution(check_execution_id(execution))
+    if output is Format.JSON:
+        write_json(found)
+        return
+    write_result(str(found.get("words") or ""))
+    gates = [gate for gate in as_objects(found.get("gates")) if every or gate.get("open") is not True]
+    if gates:
+        rows = [
+            (str(gate.get("gate")), "open" if gate.get("open") else "closed", str(gate.get("words"))) for gate in gates
+        ]
+        write_table(("GATE", "IS", "WHY"), rows)

@@ -1,0 +1,8 @@
+"""Which ready execution goes where, and what keeps the others: a pure function of what waits and what is free."""
+
+from __future__ import annotations
+
+from jobs.planning.passing import plan
+from jobs.planning.values import MAX_AMOUNT, Demand, Gate, Plan, Planned, Supply, is_resource_name
+
+__all__ = ["MAX_AMOUNT", "Demand", "Gate", "Plan", "Planned", "Supply", "is_resource_name", "plan"]

@@ -1,0 +1,117 @@
+"""Edits of jobs: what runs, when it fires and what it runs after, in one transaction.
+
+Everything that is due is settled first, by what was in force until then; an edit is refused as a whole or committed as
+a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from jobs import due_window, wakeups
+from jobs.errors import Conflict, NotFound
+from jobs.models import Artifact, Calendar, Condition, Delivery, Job, JobState, JobVersion, Overlap
+from jobs.retry_policy import parse_retry_policy
+from jobs.services import artifacts, calendars, job_versions, schedules
+from jobs.services.database import bounded
+from jobs.services.dependency_editing import check_graph, edit_dependencies
+from jobs.services.job_edit import KEEP, JobEdit
+from jobs.services.job_spec import DependencySpec, JobSpec, Requirements, ScheduleSpec, check_spec
+from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules
+from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
+
+
+def edit_job(job_id: UUID, edit: JobEdit) -> None:
+    job = Job.objects.select_related("owner").get(id=job_id)
+    # Checked once before anything is stored or locked: most of what is refused is refused here.
+    asked = _merged(job, edit)
+    job_versions.find_queue(asked.queue)
+    artifact = _program(job.owner, edit)
+    with transaction.atomic(), bounded(statement_seconds=10):
+        held = calendars.find_calendars(job.owner_id, [] if edit.schedules is KEEP else asked.schedules, lock=True)
+        if edit.dependencies is not KEEP or edit.schedules is not KEEP:
+            lock_dependencies_of(job.owner_id)
+        job = lock_job_and_schedules(job_id)
+        _check_editable(job)
+        now = schedules.database_now()
+        spec = _merged(job, edit)
+        plan = _plan(job, edit, spec, held, now)
+        schedules.settle_until(now, [job_id], ending=plan.ending)
+        if edit.name is not KEEP:
+            job.name = spec.name
+        job.save(update_fields=["name", "updated_at"])
+        program = artifact or _version(job).artifact
+        wanted = job_versions.version_fields(spec, job_versions.find_queue(spec.queue), program)
+        job_versions.put_in_force(job, wanted)
+        had_schedules = job.schedules.exists()
+        moved = [(schedule.id, schedule.next_fire_at) for schedule in apply_edits(job, plan, now)]
+        transaction.on_commit(lambda: due_window.announce(moved))
+        if edit.dependencies is not KEEP:
+            edit_dependencies(job, spec.dependencies)
+        if had_schedules != bool(spec.schedules):
+            check_graph(job)  # a job starts runs of its own if it has schedules, and else takes part in those of others
+        transaction.on_commit(wakeups.wake_beat)
+
+
+def _merged(job: Job, edit: JobEdit) -> JobSpec:
+    present = {schedule.id: spec_of(schedule) for schedule in job.schedules.order_by("id")}
+    spec = edit.merged(_spec_of(job, present), present)
+    check_spec(spec)
+    return spec
+
+
+def _spec_of(job: Job, present: Mapping[UUID, ScheduleSpec]) -> JobSpec:
+    version = _version(job)
+    return JobSpec(
+        name=job.name,
+        runtime=version.runtime,
+        artifact=version.artifact_id,
+        args=version.args,
+        env=version.env,
+        schedules=list(present.values()),
+        dependencies=[DependencySpec(d.upstream_id, Condition(d.condition)) for d in job.dependencies.all()],
+        priority=version.priority,
+        queue=version.queue.name,
+        requirements=Requirements(
+            version.cpu, version.memory_mb, version.disk_mb, version.capabilities, version.resources
+        ),
+        timeout_seconds=version.timeout_seconds,
+        deadline_seconds=version.deadline_seconds,
+        retry=parse_retry_policy(version.retry),
+        max_concurrency=version.max_concurrency,
+        overlap=Overlap(version.overlap),
+        delivery=Delivery(version.delivery),
+    )
+
+
+def _version(job: Job) -> JobVersion:
+    if job.current_version is None:
+        raise Conflict  # it is just being submitted
+    return job.current_version
+
+
+def _program(owner: User, edit: JobEdit) -> Artifact | None:
+    """Stored before the transaction begins: that waits for the object store. None: the one that it has."""
+    if edit.script is not KEEP:
+        return artifacts.store_script(owner=owner, script=edit.script)
+    return None if edit.artifact is KEEP else job_versions.find_artifact(owner, edit.artifact)
+
+
+def _check_editable(job: Job) -> None:
+    if job.deleted_at is not None:
+        raise NotFound
+    if job.state == JobState.CANCELLED:
+        raise Conflict("The job is cancelled; submit it anew to run it.")
+
+
+def _plan(job: Job, edit: JobEdit, spec: JobSpec, held: Mapping[str, Calendar], now: datetime) -> Plan:
+    if edit.schedules is KEEP:
+        return Plan([], [], [])
+    if any(schedule.calendar not in held for schedule in spec.schedules if schedule.calendar is not None):
+        raise Conflict  # somebody else gave the job another calendar before we had its lock
+    return plan_edits(job, edit.schedules, held, now)

@@ -1,0 +1,57 @@
+"""The locks under which what is in force changes, always taken in one order.
+
+That order is the one of those who do it meanwhile, or the two would wait for each other: the end of a fixed delay's run
+holds the run and wants its schedule; a beat holds schedules and wants their job. Calendars come before all of these,
+then the owner, whose lock is for edits of what runs after what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Model, QuerySet
+
+from jobs.models import Execution, Job, Schedule
+from jobs.recurrence import Kind
+from jobs.states import TERMINAL, State
+
+Row = TypeVar("Row", bound=Model)
+
+# In each a beat must fire at the very moment; after so many the database would break the circle, with an error.
+_TRIES = 10
+UNFINISHED = [state.value for state in State if state not in TERMINAL]
+
+
+def lock_job(job_id: UUID) -> Job:
+    return Job.objects.select_for_update(no_key=True).get(id=job_id)
+
+
+def lock_job_and_schedules(job_id: UUID) -> Job:
+    return lock_jobs_and_schedules([job_id])[0]
+
+
+def lock_jobs_and_schedules(job_ids: Collection[UUID]) -> list[Job]:
+    delayed = Execution.objects.filter(job_id__in=job_ids, state__in=UNFINISHED, schedule__kind=Kind.DELAY)
+    schedules = Schedule.objects.filter(job_id__in=job_ids).order_by("id")
+    for tries_left in reversed(range(_TRIES)):
+        before = transaction.savepoint()
+        runs = set(_lock(delayed.order_by("id")))
+        _lock(schedules)
+        # A beat may have fired one while we waited for the schedules; it cannot any more once they are ours.
+        if not tries_left or runs >= set(delayed.values_list("id", flat=True)):
+            break
+        transaction.savepoint_rollback(before)
+    return list(Job.objects.select_for_update(no_key=True).filter(id__in=job_ids).order_by("id"))
+
+
+def _lock(rows: QuerySet[Row]) -> list[UUID]:
+    return list(rows.select_for_update(no_key=True, of=("self",)).values_list("id", flat=True))
+
+
+def lock_dependencies_of(owner_id: int) -> None:
+    """Two edits that each close no circle could close one together."""
+    list(User.objects.select_for_update(no_key=True).filter(id=owner_id).values_list("id"))

@@ -1,0 +1,15 @@
+-- dependency_editing.check_graph. Key: dependency_edge_once, and the index on jobs_dependency.upstream_id. All edges
+-- above the job and above what descends from it: an edit of its upstreams changes what any of these can run with.
+-- And whether each has a schedule of its own, which starts runs of its own.
+WITH RECURSIVE below AS (
+    SELECT %(job_id)s::uuid AS id
+     UNION
+    SELECT d.job_id FROM below b JOIN jobs_dependency d ON d.upstream_id = b.id
+), around AS (
+    SELECT id FROM below
+     UNION
+    SELECT d.upstream_id FROM around a JOIN jobs_dependency d ON d.job_id = a.id
+)
+SELECT d.job_id, d.upstream_id,
+       EXISTS (SELECT FROM jobs_schedule s WHERE s.job_id = d.job_id AND s.deleted_at IS NULL OFFSET 0)
+  FROM around a JOIN jobs_dependency d ON d.job_id = a.id

@@ -1,0 +1,9 @@
+-- retention._prune_page. By keys: attempt_number_once, output_name_once_per_attempt, the primary key.
+-- What hangs on `over` goes; of these, the rows in `gone` go themselves.
+WITH outputs AS (
+    DELETE FROM jobs_output o USING jobs_attempt a
+     WHERE o.attempt_id = a.id AND a.execution_id = ANY(%(over)s::uuid[])
+), attempts AS (
+    DELETE FROM jobs_attempt WHERE execution_id = ANY(%(over)s::uuid[])
+)
+DELETE FROM jobs_execution WHERE id = ANY(%(gone)s::uuid[]) AND ended_at IS NOT NULL

@@ -1,0 +1,13 @@
+-- publishing.republish_unclaimed. Index: execution_active.
+-- Who takes a row sends its message; if that fails, the row is taken again after a wait that doubles each time.
+WITH due AS MATERIALIZED (
+    SELECT id FROM jobs_execution
+     WHERE state = 'queued'
+       AND published_at + greatest(make_interval(secs => %(republish_seconds)s), published_at - placed_at)
+           < statement_timestamp()
+     ORDER BY placed_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE jobs_execution e
+   SET published_at = clock_timestamp()
+  FROM due, jobs_job j
+ WHERE e.id = due.id AND j.id = e.job_id AND e.state = 'queued'
+RETURNING e.id, e.attempt, e.worker_id, j.name

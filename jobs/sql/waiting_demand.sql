@@ -1,0 +1,21 @@
+-- demands.read_demand, for explanations. Indexes: execution_active, execution_unfinished_by_job.
+-- One execution in the columns of ready_executions, whatever holds it back. A job that is full with what runs and what
+-- waits before it has no room for it: ready_executions leaves it out for that.
+SELECT e.id, v.cpu, v.memory_mb, v.disk_mb, v.capabilities || v.runtime::varchar(63), v.resources::text,
+       q.id, q.max_concurrency - busy.active, e.job_id,
+       CASE WHEN own.active + own.earlier >= v.max_concurrency THEN 0 ELSE v.max_concurrency - own.active END,
+       e.pinned_worker_id,
+       coalesce(e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s), false)
+  FROM jobs_execution e
+  JOIN jobs_jobversion v ON v.id = e.version_id
+  JOIN jobs_queue q ON q.id = e.queue_id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS active FROM jobs_execution a
+        WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) busy
+ CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running')) AS active,
+              count(*) FILTER (WHERE o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)) AS earlier
+         FROM jobs_execution o
+        WHERE o.job_id = e.job_id
+          AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')) own
+ WHERE e.id = %(id)s

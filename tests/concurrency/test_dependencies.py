@@ -1,0 +1,186 @@
+"""Ends, cancels, reapers and sweeps on several connections at once decide every dependent, once, and never hang."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from jobs.models import Dependency, Execution, Job, Trigger, Worker
+from jobs.services import commands, transitions
+from jobs.services.attempts import Report, finish_attempt
+from jobs.services.dependencies import judge_scheduled, sweep_blocked
+from jobs.services.leases import Registration
+from jobs.services.reaping import reap_lost_workers
+from jobs.services.transitions import NewExecution
+from jobs.states import Reason, State
+from tests.concurrency.connections import at_once
+from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROUNDS = 12
+SUCCESS = Report(Reason.EXIT, exit_code=0)
+FAILURE = Report(Reason.EXIT, exit_code=1)
+
+
+class Graph:
+    """Jobs by name; an edge is written as "b after a on failure". A run starts at "a"."""
+
+    def __init__(self, *edges: str) -> None:
+        owner = make_user()
+        self.worker: Registration = make_worker()
+        self.jobs: dict[str, Job] = {}
+        for edge in edges:
+            name, _, upstream, _, condition = edge.split()
+            job, above = (self.jobs.setdefault(n, make_job(owner=owner, name=n)) for n in (name, upstream))
+            Dependency.objects.create(job=job, upstream=above, condition=condition)
+
+    def start(self) -> Execution:
+        self.root = make_execution(job=self.jobs["a"])
+        return self.root
+
+    def execution(self, name: str) -> Execution:
+        return Execution.objects.get(job=self.jobs[name], run_id=self.root.run_id)
+
+    def end(self, name: str, report: Report = SUCCESS) -> Callable[[], object]:
+        """Is running when this is called, ends when the answer is."""
+        return partial(finish_attempt, run_on(self.worker, self.execution(name)), report)
+
+    def states(self, *names: str) -> list[str]:
+        return [self.execution(name).state for name in names]
+
+
+@pytest.mark.parametrize("upstreams", [2, 5])
+def test_a_dependent_of_upstreams_that_end_at_once_is_freed_once(upstreams: int) -> None:
+    names = [f"up{n}" for n in range(upstreams)]
+    graph = Graph(*(f"{n} after a on success" for n in names), *(f"last after {n} on success" for n in names))
+    for _ in range(ROUNDS):
+        graph.start()
+        graph.end("a")()
+        at_once([graph.end(name) for name in names])
+        assert graph.states("last") == ["ready"]
+    assert Execution.objects.filter(job=graph.jobs["last"]).count() == ROUNDS
+
+
+def test_a_failure_and_a_success_at_once_are_judged_each_by_its_condition() -> None:
+    graph = Graph(
+        "b after a on success", "c after a on success",
+        "both after b on success", "both after c on failure",
+        "neither after b on failure", "neither after c on success",
+        "after after neither on completion",
+    )  # fmt: skip
+    for _ in range(ROUNDS):
+        graph.start()
+        graph.end("a")()
+        at_once([graph.end("b"), graph.end("c", FAILURE)])
+        assert graph.states("both", "neither", "after") == ["ready", "skipped", "ready"]
+
+
+def test_skips_that_meet_from_two_sides_wait_for_nobody_who_waits_for_them() -> None:
+    """Each side decides at its second step what the other holds since its first."""
+    graph = Graph(
+        "p after a on success", "q after a on success",
+        "x after p on success", "z after p on success", "y after z on success",
+        "y after q on success", "w after q on success", "x after w on success",
+    )  # fmt: skip
+    for _ in range(ROUNDS):
+        graph.start()
+        graph.end("a")()
+        at_once([graph.end("p", FAILURE), graph.end("q", FAILURE)])
+        sweep_blocked()
+        assert graph.states("x", "y", "z", "w") == ["skipped"] * 4
+
+
+def test_a_cancel_of_a_blocked_one_while_its_upstream_ends_leaves_nobody_waiting() -> None:
+    graph = Graph("up after a on success", "b after up on success", "c after up on success", "c after b on completion")
+    for _ in range(ROUNDS):
+        graph.start()
+        graph.end("a")()
+        assert graph.states("b", "c") == ["blocked", "blocked"]
+        cancel: Callable[[], object] = partial(commands.cancel_execution, graph.execution("b").id, by="test")
+        at_once([graph.end("up"), cancel])
+        sweep_blocked()
+        assert graph.states("b", "c") == ["cancelled", "ready"]
+
+
+def test_a_job_that_is_cancelled_while_its_upstream_ends_has_nothing_left_to_run() -> None:
+    for _ in range(ROUNDS):
+        graph = Graph("b after a on success", "c after b on completion")
+        graph.start()
+        cancel: Callable[[], object] = partial(commands.cancel_job, graph.jobs["b"].id, by="test")
+        at_once([graph.end("a"), cancel])
+        sweep_blocked()
+        assert set(graph.states("b")) <= {"cancelled", "skipped"}
+        assert graph.states("c") == ["ready"]
+
+
+def test_an_upstream_that_is_lost_for_good_is_a_failure_to_its_dependents_once() -> None:
+    graph = Graph("b after a on failure", "c after a on success", "d after c on completion")
+    version = graph.jobs["a"].current_version
+    assert version is not None
+    version.delivery = "at_most_once"
+    version.save()
+    for _ in range(3):
+        graph.start()
+        run_on(graph.worker, graph.root)
+    Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    at_once([reap_lost_workers] * 3)
+    states = Counter(Execution.objects.values_list("job__name", "state"))
+    assert states == {("a", "failed"): 3, ("b", "ready"): 3, ("c", "skipped"): 3, ("d", "ready"): 3}
+
+
+def test_sweeps_at_once_make_every_lost_judgment_once() -> None:
+    graph = Graph("b after a on success", "c after b on success")
+    for _ in range(40):
+        run = graph.start()
+        transitions.create_executions(
+            [NewExecution(graph.jobs["b"].id, Trigger.DEPENDENCY, state=State.BLOCKED, run_id=run.run_id)]
+        )
+    Execution.objects.filter(job=graph.jobs["a"]).update(state=State.SUCCEEDED, ended_at=datetime.now(UTC))
+
+    def sweep() -> int:
+        unblocked, after = 0, None
+        while True:
+            swept = sweep_blocked(limit=7, after=after)
+            unblocked, after = unblocked + swept.unblocked, swept.after
+            if after is None:
+                return unblocked
+
+    decided = sum(at_once([sweep] * 4))
+    # What one left because another held its run is decided by the next sweep, which comes every second.
+    decided += sweep()
+    assert decided == 40
+    assert set(Execution.objects.filter(job=graph.jobs["b"]).values_list("state", flat=True)) == {"ready"}
+
+
+def test_sweeps_among_ends_decide_nothing_twice_and_leave_nothing() -> None:
+    graph = Graph("b after a on success", "c after a on success", "d after b on failure", "d after c on success")
+    for _ in range(ROUNDS):
+        graph.start()
+        graph.end("a")()
+        at_once([graph.end("b", FAILURE), graph.end("c"), sweep_blocked, sweep_blocked])
+        assert graph.states("d") == ["ready"]
+
+
+def test_upstreams_that_end_at_once_free_a_dependent_with_a_schedule_of_its_own() -> None:
+    owner, worker, now = make_user(), make_worker(), datetime.now(UTC)
+    upstreams = [make_job(owner=owner) for _ in range(2)]
+    last = make_job(owner=owner)
+    schedule = make_schedule(job=last, next_instant=now + timedelta(hours=1))
+    for upstream in upstreams:
+        Dependency.objects.create(job=last, upstream=upstream)
+    for number in range(ROUNDS):
+        executions = [make_execution(job=upstream) for upstream in upstreams]
+        holds = [run_on(worker, execution) for execution in executions]
+        instant = datetime.now(UTC) + timedelta(microseconds=number)
+        ids = transitions.create_executions(
+            [NewExecution(last.id, Trigger.SCHEDULE, State.BLOCKED, schedule_id=schedule.id, scheduled_for=instant)]
+        )
+        judge_scheduled(ids)
+        assert Execution.objects.get(id=ids[0]).state == "blocked"
+        at_once([partial(finish_attempt, hold, SUCCESS) for hold in holds])
+        assert Execution.objects.get(id=ids[0]).state == "ready"

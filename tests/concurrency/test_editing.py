@@ -1,0 +1,249 @@
+"""Edits, beats, pauses and ends of runs at the same time: every instant is settled once, by what was in force then."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from jobs.errors import Conflict, InvalidInput, NotFound
+from jobs.models import Dependency, Execution, Job, JobVersion, Schedule
+from jobs.recurrence import CatchUp, Kind
+from jobs.services import calendars, commands, schedules
+from jobs.services.auditing import audit_firings
+from jobs.services.editing import edit_job
+from jobs.services.firing import fire_due_schedules
+from jobs.services.job_edit import JobEdit, ScheduleEdit
+from jobs.services.job_spec import DependencySpec, ScheduleSpec
+from tests.concurrency.connections import DEADLINE_SECONDS, Answer, at_once
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MINUTE = timedelta(minutes=1)
+ROUNDS = 12
+
+
+def make_busy(job: Job, count: int, *, calendar: str | None = None) -> list[Schedule]:
+    """Schedules that fire every second, since a while ago."""
+    created = datetime.now(UTC) - timedelta(seconds=20)
+    spec = ScheduleSpec(Kind.EVERY, "1", catch_up=CatchUp.ALL, calendar=calendar)
+    found = calendars.find_calendars(job.owner_id, [spec], lock=False)
+    planned = [
+        schedules.plan_schedule(n, spec, created, calendar=found[calendar] if calendar else None) for n in range(count)
+    ]
+    schedules.create_schedules(job, planned, created)
+    return planned
+
+
+def beat() -> None:
+    for _ in range(ROUNDS * 3):
+        fire_due_schedules(limit=2)
+
+
+def assert_clean() -> None:
+    while fire_due_schedules().schedules:
+        pass
+    now = datetime.now(UTC)
+    found = audit_firings(now - timedelta(hours=1), now)
+    assert found.clean, found.differences
+    assert found.fired > 0
+
+
+def test_edits_beside_beats_settle_every_instant_once() -> None:
+    job = make_job(max_concurrency=None)
+    planned = make_busy(job, 3)
+    seconds = ["1", "2", "1.5", "3"]
+
+    def editor(seed: int) -> Callable[[], None]:
+        chosen = random.Random(seed)  # noqa: S311 no secret
+
+        def run() -> None:
+            for n in range(ROUNDS):
+                edits = [ScheduleEdit(id=s.id) for s in planned]
+                at = chosen.randrange(len(planned))
+                edits[at] = ScheduleEdit(
+                    id=planned[at].id, kind=Kind.EVERY, expression=chosen.choice(seconds), jitter_seconds=n % 2
+                )
+                edit_job(job.id, JobEdit(schedules=edits, args=[f"{seed}-{n}"]))
+
+        return run
+
+    at_once([editor(1), editor(2), editor(3), beat, beat])
+
+    assert_clean()
+    numbers = list(JobVersion.objects.filter(job=job).order_by("number").values_list("number", flat=True))
+    assert numbers == list(range(1, 3 * ROUNDS + 2)), "none of the edits overwrote another"
+    for schedule in planned:
+        versions = list(schedule.history.order_by("number"))
+        assert [v.to_at for v in versions] == [v.from_at for v in versions[1:]] + [None]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel_running"])
+def test_edits_beside_beats_that_lock_the_job_do_not_wait_for_each_other(overlap: str) -> None:
+    job = make_job(max_concurrency=1, overlap=overlap)
+    planned = make_busy(job, 2)
+
+    def edit() -> None:
+        for n in range(ROUNDS):
+            edits = [ScheduleEdit(id=s.id, kind=Kind.EVERY, expression=str(1 + n % 2)) for s in planned]
+            edit_job(job.id, JobEdit(schedules=edits))
+
+    def pause() -> None:
+        for _ in range(ROUNDS):
+            commands.pause_job(job.id, note="")
+            commands.resume_job(job.id)
+
+    at_once([edit, pause, beat, beat])
+    assert_clean()
+
+
+def test_edits_beside_the_ends_of_a_delays_runs() -> None:
+    created = datetime.now(UTC)
+    job = make_job(max_concurrency=None)
+    planned = schedules.plan_schedule(0, ScheduleSpec(Kind.DELAY, "1"), created)
+    schedules.create_schedules(job, [planned], created)
+
+    def end() -> None:
+        for _ in range(ROUNDS * 2):
+            fire_due_schedules()
+            for execution_id in Execution.objects.filter(job=job, state="ready").values_list("id", flat=True):
+                commands.cancel_execution(execution_id, by="test")
+
+    def edit() -> None:
+        for n in range(ROUNDS):
+            edits = [ScheduleEdit(id=planned.id, kind=Kind.DELAY, expression=f"{1 + n % 3}")]
+            edit_job(job.id, JobEdit(schedules=edits))
+
+    at_once([end, edit, edit])
+    schedule = Schedule.objects.get()
+    under_way = Execution.objects.filter(job=job, state="ready").exists()
+    assert (schedule.next_instant is None) == under_way, "armed, or its run arms it"
+
+
+def test_a_calendar_edited_beside_edits_and_submissions_is_in_all_its_schedules() -> None:
+    job = make_job(max_concurrency=None)
+    other = make_job(owner=job.owner, max_concurrency=None)
+    calendar = calendars.create_calendar(owner=job.owner, name="holidays", dates=[])
+    planned, busy = make_busy(job, 2, calendar="holidays"), make_busy(other, 2, calendar="holidays")
+    day = datetime.now(UTC).date() + timedelta(days=30)
+
+    def edit_calendar() -> None:
+        for n in range(ROUNDS):
+            calendars.edit_calendar(calendar.id, dates=[day + timedelta(days=d) for d in range(n % 5 + 1)])
+
+    def edit() -> None:
+        for n in range(ROUNDS):
+            own = [day - timedelta(days=1 + n % 2)]
+            edits = [ScheduleEdit(id=s.id, excluded_dates=own, calendar="holidays") for s in planned]
+            edit_job(job.id, JobEdit(schedules=edits))
+
+    def toggle() -> None:
+        for n in range(ROUNDS):
+            name = None if n % 2 else "holidays"
+            try:
+                edit_job(other.id, JobEdit(schedules=[ScheduleEdit(id=s.id, calendar=name) for s in busy]))
+            except Conflict:
+                continue
+
+    at_once([edit_calendar, edit, toggle, beat, beat])
+    assert_clean()
+    calendar.refresh_from_db()
+    for schedule in Schedule.objects.all():
+        dates = calendar.dates if schedule.calendar_id else []
+        assert schedule.excluded_dates == sorted({*schedule.written_dates, *dates})
+        assert schedule.history.get(to_at__isnull=True).excluded_dates == schedule.excluded_dates
+
+
+def beside(first: Callable[[], object], second: Callable[[], Answer]) -> Answer:
+    """Starts the second while the first is done but not committed, which it is once the second waits or has ended."""
+    done, ended = threading.Event(), threading.Event()
+
+    def uncommitted() -> None:
+        with transaction.atomic():
+            first()
+            done.set()
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not ended.is_set() and not somebody_waits():
+                assert time.monotonic() < deadline, "the second neither waits nor ends"
+
+    def meanwhile() -> Answer:
+        try:
+            assert done.wait(DEADLINE_SECONDS)
+            return second()
+        finally:
+            ended.set()
+
+    answers: list[Answer] = at_once([uncommitted, meanwhile])  # type: ignore[list-item]
+    return answers[1]
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
+
+
+def depend(job: Job, upstream: Job) -> bool:
+    try:
+        edit_job(job.id, JobEdit(dependencies=[DependencySpec(upstream.id)]))
+    except InvalidInput:
+        return False
+    return True
+
+
+def test_two_edits_that_each_close_no_circle_do_not_close_one_together() -> None:
+    one = make_job()
+    two = make_job(owner=one.owner)
+    assert beside(lambda: depend(one, two), lambda: depend(two, one)) is False
+    assert list(Dependency.objects.values_list("job_id", "upstream_id")) == [(one.id, two.id)]
+
+
+def test_a_schedule_that_takes_a_calendar_while_it_is_edited_has_its_new_dates() -> None:
+    job = make_job()
+    calendar = calendars.create_calendar(owner=job.owner, name="holidays", dates=[])
+    (schedule,) = make_busy(job, 1)
+    day = datetime.now(UTC).date() + timedelta(days=30)
+    edits = [ScheduleEdit(id=schedule.id, calendar="holidays")]
+    beside(
+        lambda: calendars.edit_calendar(calendar.id, dates=[day]),
+        lambda: edit_job(job.id, JobEdit(schedules=edits)),
+    )
+    assert Schedule.objects.get().excluded_dates == [day]
+
+
+def test_a_job_is_deleted_once_whatever_else_happens_to_it() -> None:
+    job = make_job(max_concurrency=None)
+    planned = make_busy(job, 2)
+
+    def delete() -> bool:
+        try:
+            commands.delete_job(job.id, by="test")
+        except NotFound:
+            return False
+        return True
+
+    def edit() -> bool:
+        try:
+            for n in range(ROUNDS):
+                edits = [ScheduleEdit(id=s.id, kind=Kind.EVERY, expression=f"{1 + n % 2}") for s in planned]
+                edit_job(job.id, JobEdit(schedules=edits))
+        except (Conflict, NotFound, InvalidInput):
+            return False
+        return True
+
+    def fire() -> bool:
+        beat()
+        return True
+
+    done = at_once([delete, delete, edit, fire, fire])
+    assert sorted(done[:2]) == [False, True]
+    assert not Schedule.with_deleted.filter(next_instant__isnull=False).exists()
+    assert not Execution.objects.exclude(state="cancelled").exists()
+    now = datetime.now(UTC)
+    assert audit_firings(now - timedelta(hours=1), now).clean

@@ -1,0 +1,377 @@
+"""Retention deletes what ended long ago with all that hangs on it, and nothing that anybody may still look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from threading import Event, Thread
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from uuid_utils import compat
+
+from jobs.models import (
+    Attempt,
+    Dependency,
+    DroppedRange,
+    Execution,
+    ExecutionEvent,
+    Job,
+    LogChunk,
+    Output,
+    RetentionMark,
+    Schedule,
+    ScheduleVersion,
+)
+from jobs.models.ids import first_id
+from jobs.querysets.job_status import with_status
+from jobs.services import retention
+from jobs.services.retention import PruneResult, prune_history
+from jobs.tasks import prune_history as prune_history_task
+from tests.concurrency.connections import at_once
+from tests.factories import make_execution, make_job, make_schedule, make_worker
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+RETENTION = 90 * DAY
+
+
+def days_ago(days: float) -> datetime:
+    return datetime.now(UTC) - days * DAY
+
+
+def old_id(at: datetime) -> UUID:
+    identifier: UUID = compat.uuid7(nanoseconds=int(at.timestamp() * 1_000_000_000))
+    return identifier
+
+
+def execution(job: Job, ended: float | None, *, state: str = "succeeded", **fields: Any) -> UUID:
+    """As if it had ended so many days ago, a day after it was fired; None: fired long ago, and it has not ended."""
+    at = days_ago(200 if ended is None else ended + 1)
+    row = make_execution(job=job)
+    identifier = old_id(at)
+    values: dict[str, Any] = {"id": identifier, "run_id": identifier, "scheduled_for": at, "fired_at": at} | fields
+    if ended is not None:
+        values |= {"state": state, "ended_at": days_ago(ended)}
+    Execution.objects.filter(id=row.id).update(**values)
+    return identifier
+
+
+def attempt(execution_id: UUID, at: datetime) -> Attempt:
+    made = Attempt.objects.create(
+        execution_id=execution_id,
+        number=1,
+        worker_id=make_worker().worker_id,
+        incarnation=1,
+        placed_at=at,
+        claimed_at=at,
+    )
+    Output.objects.create(attempt=made, name="out", size=1, sha256="0" * 64)
+    return made
+
+
+def prune(**options: Any) -> PruneResult:
+    return prune_history(retention=RETENTION, **options)
+
+
+def left() -> set[UUID]:
+    return set(Execution.objects.values_list("id", flat=True))
+
+
+def test_what_ended_before_the_horizon_goes_with_its_attempts_and_outputs() -> None:
+    job = make_job()
+    old, young, last = execution(job, 91), execution(job, 89), execution(job, 1)
+    for each in (old, young):
+        attempt(each, days_ago(92))
+    result = prune()
+    assert (result.executions, result.finished) == (1, True)
+    assert left() == {young, last}
+    assert set(Attempt.objects.values_list("execution_id", flat=True)) == {young}
+    assert Output.objects.count() == 1
+    assert prune().executions == 0
+
+
+@pytest.mark.parametrize("state", ["ready", "blocked"])
+def test_what_is_unfinished_stays_however_old(state: str) -> None:
+    job = make_job()
+    waiting = execution(job, None)
+    Execution.objects.filter(id=waiting).update(state=state)
+    execution(job, 1)
+    assert prune().executions == 0
+    assert waiting in left()
+
+
+def test_a_run_stays_whole_until_all_of_it_has_ended() -> None:
+    upstream, downstream = make_job(), make_job()
+    first = execution(upstream, 150)
+    second = execution(downstream, None, run_id=first)
+    for job in (upstream, downstream):
+        execution(job, 1)
+    assert prune().executions == 0
+    Execution.objects.filter(id=second).update(state="succeeded", ended_at=days_ago(100))
+    assert prune().executions == 2
+    assert not left() & {first, second}
+
+
+def test_what_a_blocked_dependent_with_its_own_schedule_may_look_at_stays() -> None:
+    upstream, downstream = make_job(), make_job()
+    Dependency.objects.create(job=downstream, upstream=upstream)
+    looked_at = execution(upstream, 150)
+    execution(upstream, 1)
+    waiting = execution(downstream, None, trigger="schedule")
+    Execution.objects.filter(id=waiting).update(state="blocked")
+    assert prune().executions == 0
+    Execution.objects.filter(id=waiting).update(state="skipped", ended_at=days_ago(1))
+    assert prune().executions == 1
+    assert looked_at not in left()
+
+
+def test_the_last_execution_of_a_job_keeps_telling_its_status_but_nothing_else() -> None:
+    job = make_job()
+    execution(job, 200, state="failed")
+    last = execution(job, 150, state="timed_out")
+    attempt(last, days_ago(151))
+    prune()
+    assert left() == {last}
+    assert not Attempt.objects.exists()
+    assert [each.status for each in with_status(Job.objects.filter(id=job.id))] == ["timed_out"]  # type: ignore[attr-defined]
+
+
+def test_of_a_cancelled_job_nothing_stays() -> None:
+    job = make_job(state="cancelled")
+    execution(job, 150, state="cancelled")
+    assert prune().executions == 1
+    assert not left()
+
+
+def test_the_last_of_a_schedule_with_dependents_stays_for_them() -> None:
+    schedule = make_schedule()
+    Dependency.objects.create(job=make_job(), upstream=schedule.job)
+    last = execution(schedule.job, 150, schedule_id=schedule.id)
+    before = execution(schedule.job, 160, schedule_id=schedule.id)
+    by_hand = execution(schedule.job, 1)
+    prune()
+    assert left() == {last, by_hand}
+    assert before not in left()
+
+
+def test_the_root_of_the_last_run_of_a_job_with_dependents_stays_with_it() -> None:
+    root_job, job = make_job(), make_job()
+    Dependency.objects.create(job=make_job(), upstream=job)
+    root = execution(root_job, 150)
+    member = execution(job, 150, run_id=root)
+    execution(root_job, 1)
+    prune()
+    assert {root, member} <= left()
+
+
+def test_a_page_goes_on_where_the_last_one_ended_and_a_new_round_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PAGE_EXECUTIONS", 2)
+    job = make_job()
+    unfinished = execution(job, None)
+    ended = [execution(job, 100) for _ in range(5)]
+    execution(job, 1)
+    out_of_time = prune(within_seconds=0)
+    assert (out_of_time.executions, out_of_time.finished) == (0, False)
+    retention._prune_page(days_ago(90))
+    assert len(left() & set(ended)) == 4
+    assert RetentionMark.objects.get().cursor is not None
+    assert prune().finished
+    assert left() & {unfinished, *ended} == {unfinished}
+    assert RetentionMark.objects.get().cursor is None
+
+
+def test_the_mark_comes_with_the_first_deletion_and_never_goes_back() -> None:
+    job = make_job()
+    execution(job, 1)
+    prune()
+    assert retention.read_pruned_before() is None, "nothing was deleted"
+    execution(job, 100)
+    horizon = prune().horizon
+    assert retention.read_pruned_before() == horizon
+    execution(job, 500)
+    assert prune_history(retention=400 * DAY).executions == 1
+    assert retention.read_pruned_before() == horizon
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_deletion_that_fails_leaves_everything_and_no_mark() -> None:
+    job = make_job()
+    old = execution(job, 100)
+    execution(job, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;"
+            " CREATE TRIGGER refuse BEFORE DELETE ON jobs_execution FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    try:
+        with pytest.raises(DatabaseError, match="not this one"):
+            prune()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    assert old in left()
+    assert retention.read_pruned_before() is None
+    assert prune().executions == 1
+
+
+def versions_of(schedule: Schedule) -> list[int]:
+    return sorted(schedule.history.values_list("number", flat=True))
+
+
+def with_history(schedule: Schedule, **fields: Any) -> Schedule:
+    kept = ("kind", "expression", "timezone", "starts_at", "ends_at", "jitter_seconds", "max_count")
+    ends = [200.0, 150.0, 100.0, 50.0, None]
+    for number, to_at in enumerate(ends, start=1):
+        ScheduleVersion.objects.create(
+            schedule=schedule,
+            number=number,
+            from_at=days_ago(250 if number == 1 else ends[number - 2] or 0),
+            to_at=None if to_at is None else days_ago(to_at),
+            **({name: getattr(schedule, name) for name in kept} | fields),
+        )
+    return schedule
+
+
+def test_versions_that_ended_before_the_horizon_go_but_for_the_first() -> None:
+    plain, limited = with_history(make_schedule()), with_history(make_schedule(), max_count=5)
+    counted = with_history(make_schedule(), max_count=5, settled_before=3)
+    assert prune().schedule_versions == 4
+    assert versions_of(plain) == versions_of(counted) == [1, 4, 5]
+    assert versions_of(limited) == [1, 2, 3, 4, 5], "a limit counts all instants, so all of its history stays"
+    assert retention.read_pruned_before() is not None
+
+
+def dropped(schedule: Schedule, last: float) -> DroppedRange:
+    at = days_ago(last)
+    return DroppedRange.objects.create(
+        id=old_id(at), schedule=schedule, first=at - DAY, last=at, count=3, reason="catch_up", created_at=at
+    )
+
+
+def test_dropped_ranges_before_the_horizon_go() -> None:
+    schedule = make_schedule()
+    dropped(schedule, 91)
+    kept = dropped(schedule, 89)
+    assert prune().dropped_ranges == 1
+    assert DroppedRange.objects.get() == kept
+
+
+def test_the_last_that_is_known_of_an_upstream_is_not_forgotten_when_it_was_dropped() -> None:
+    schedule = make_schedule()
+    Dependency.objects.create(job=make_job(), upstream=schedule.job)
+    dropped(schedule, 100)
+    assert prune().dropped_ranges == 0
+    execution(schedule.job, 1, schedule_id=schedule.id)
+    assert prune().dropped_ranges == 1
+
+
+def partition(day: date) -> None:
+    for table in ("jobs_logchunk", "jobs_executionevent"):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"CREATE TABLE {table}_{day:%Y%m%d} PARTITION OF {table}"
+                f" FOR VALUES FROM ('{day}{suffix(table)}') TO ('{day + DAY}{suffix(table)}')"
+            )
+
+
+def suffix(table: str) -> str:
+    return "" if table == "jobs_logchunk" else " 00:00:00+00"
+
+
+def wrote(execution_id: UUID, at: datetime) -> None:
+    LogChunk.objects.create(
+        day=at.date(), execution_id=execution_id, attempt=1, sequence=0, stream="stdout", logged_at=at, data=b"x"
+    )
+    ExecutionEvent.objects.create(id=uuid4(), created_at=at, execution_id=execution_id, attempt=1, name="x", detail={})
+
+
+def test_logs_and_events_go_with_their_partitions() -> None:
+    gone, kept = days_ago(91), days_ago(89)
+    for at in (gone, kept):
+        partition(at.date())
+        wrote(uuid4(), at)
+    # This one's day has no partition of its own.
+    wrote(uuid4(), days_ago(300))
+    names = [f"{table}_{gone:%Y%m%d}" for table in ("jobs_logchunk", "jobs_executionevent")]
+    assert prune().partitions == names
+    assert [each.day for each in LogChunk.objects.all()] == [kept.date()]
+    assert [each.created_at for each in ExecutionEvent.objects.all()] == [kept]
+
+
+@pytest.mark.parametrize("has_partition", [True, False])
+def test_what_an_unfinished_execution_wrote_stays(has_partition: bool) -> None:
+    at = days_ago(150)
+    if has_partition:
+        partition(at.date())
+    unfinished = execution(make_job(), None)
+    wrote(unfinished, at)
+    assert prune().partitions == []
+    assert (LogChunk.objects.count(), ExecutionEvent.objects.count()) == (1, 1)
+    Execution.objects.filter(id=unfinished).update(state="succeeded", ended_at=days_ago(100))
+    assert len(prune().partitions) == (2 if has_partition else 0)
+    assert (LogChunk.objects.count(), ExecutionEvent.objects.count()) == (0, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_partition_in_use_is_dropped_another_time() -> None:
+    day = days_ago(100).date()
+    partition(day)
+    with read_by_another(f"jobs_logchunk_{day:%Y%m%d}"):
+        assert prune().partitions == [f"jobs_executionevent_{day:%Y%m%d}"]
+    assert prune().partitions == [f"jobs_logchunk_{day:%Y%m%d}"]
+
+
+@contextmanager
+def read_by_another(table: str) -> Iterator[None]:
+    """On a connection of its own, in a transaction that stays open."""
+    reading, done = Event(), Event()
+
+    def read() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608
+                reading.set()
+                done.wait(30)
+        finally:
+            connection.close()
+
+    thread = Thread(target=read)
+    thread.start()
+    try:
+        assert reading.wait(30)
+        yield
+    finally:
+        done.set()
+        thread.join(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_at_once_delete_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PAGE_EXECUTIONS", 5)
+    job = make_job()
+    for _ in range(40):
+        execution(job, 100)
+    execution(job, 1)
+    results = at_once([prune, prune])
+    results.append(prune())
+    assert sum(each.executions for each in results) == 40
+    assert len(left()) == 1
+
+
+def test_the_first_id_of_a_time_is_between_those_before_and_after() -> None:
+    at = days_ago(3)
+    assert old_id(at - timedelta(milliseconds=2)) < first_id(at) <= old_id(at)
+
+
+def test_the_system_task_follows_the_setting(settings: Any) -> None:
+    job = make_job()
+    execution(job, 40)
+    execution(job, 1)
+    assert prune_history_task()["executions"] == 0
+    settings.PUNCTUAL_RETENTION_DAYS = 30.0
+    assert prune_history_task()["executions"] == 1

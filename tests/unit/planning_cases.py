@@ -1,0 +1,112 @@
+"""Demands and workers for tests, with only what a test does not care about filled in, and any others at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from jobs.planning import Demand, Supply, plan
+
+
+def demand(
+    number: int,
+    *,
+    cpu: float = 1,
+    memory_mb: int = 1,
+    disk_mb: int = 0,
+    capabilities: tuple[str, ...] = (),
+    resources: Mapping[str, int] | None = None,
+    queue: tuple[int, int | None] | None = None,
+    job: tuple[int, int | None] | None = None,
+    worker: int | None = None,
+    overdue: bool = False,
+) -> Demand:
+    """`queue` and `job` are a number and the room that there is."""
+    return Demand(
+        UUID(int=number),
+        cpu,
+        memory_mb,
+        disk_mb,
+        capabilities,
+        resources or {},
+        queue_id=None if queue is None else UUID(int=queue[0]),
+        queue_room=None if queue is None else queue[1],
+        job_id=None if job is None else UUID(int=1000 + job[0]),
+        job_room=None if job is None else job[1],
+        worker_id=None if worker is None else UUID(int=worker),
+        overdue=overdue,
+    )
+
+
+def supply(
+    number: int,
+    *,
+    slots: int = 10,
+    cpu: float = 10,
+    memory_mb: int = 10,
+    disk_mb: int = 10,
+    capabilities: tuple[str, ...] = (),
+    resources: Mapping[str, int] | None = None,
+    whole_cpu: float | None = None,
+) -> Supply:
+    """With `whole_cpu`, all that it has when idle is known: so much cpu, and of the rest what it has now."""
+    free = {"slots": slots, "memory_mb": memory_mb, "disk_mb": disk_mb, **(resources or {})}
+    whole = {} if whole_cpu is None else {**free, "cpu": whole_cpu}
+    return Supply(
+        UUID(int=number), number, capabilities, slots, cpu, memory_mb, disk_mb, resources or {}, whole, f"w{number}"
+    )
+
+
+def where(demands: list[Demand], supplies: list[Supply]) -> dict[int, int]:
+    return {a.execution_id.int: a.worker_id.int for a in plan(demands, supplies).assignments}
+
+
+def fits(worker: Supply, got: list[Demand], need: Demand, *, spare: float = 0) -> bool:
+    """Whether one more fits a worker beside what it got, told without any of the plan's own means."""
+    free, wanted = worker.amounts(), [d.amounts() for d in (*got, need)]
+    names = {name for amounts in wanted for name in amounts} | set(free)
+    return (
+        set(need.capabilities) <= set(worker.capabilities)
+        and need.worker_id in (None, worker.worker_id)
+        and all(sum(amounts.get(name, 0) for amounts in wanted) <= free.get(name, 0) - spare for name in names)
+    )
+
+
+NAMES = st.lists(st.sampled_from(["bash", "gpu", "node"]), unique=True).map(tuple)
+RESOURCES = st.dictionaries(st.sampled_from(["gpu", "licence"]), st.integers(1, 3))
+# The numbers stand for themselves: every demand of a queue or a job tells the same room.
+QUEUES = st.one_of(st.none(), st.sampled_from([(1, 0), (2, 2), (3, 5), (4, None)]))
+JOBS = st.one_of(st.none(), st.sampled_from([(1, 1), (2, 3), (3, None)]))
+DEMANDS = st.lists(
+    st.builds(
+        demand,
+        st.integers(1, 10**6),
+        cpu=st.floats(0.01, 8),
+        memory_mb=st.integers(1, 8),
+        disk_mb=st.integers(0, 8),
+        capabilities=NAMES,
+        resources=RESOURCES,
+        queue=QUEUES,
+        job=JOBS,
+        worker=st.one_of(st.none(), st.none(), st.integers(1, 8)),
+    ),
+    max_size=40,
+    unique_by=lambda d: d.execution_id,
+)
+SUPPLIES = st.lists(
+    st.builds(
+        supply,
+        st.integers(1, 8) | st.integers(1, 10**6),
+        slots=st.integers(0, 6),
+        cpu=st.floats(-1, 16),
+        memory_mb=st.integers(-1, 16),
+        disk_mb=st.integers(-1, 16),
+        capabilities=NAMES,
+        resources=RESOURCES,
+        whole_cpu=st.one_of(st.none(), st.just(16)),
+    ),
+    max_size=8,
+    unique_by=lambda s: s.worker_id,
+)

@@ -1,0 +1,20 @@
+"""Waits for a condition with a deadline, never for an amount of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+def wait_for(condition: Callable[[], Answer], what: str, *, seconds: float = 60) -> Answer:
+    """Polls until the condition holds and returns what it returned; fails with words when it never does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        time.sleep(0.01)
