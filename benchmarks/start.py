@@ -21,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="punctual-benchmark-"))
     try:
-        floor = _seconds(lambda: Engines(directory / "floor").start())
+        engines = Engines(directory / "floor")
+        try:
+            floor = _seconds(engines.start)
+        finally:
+            engines.stop()
         ports = free_ports()
         environment = {
             **os.environ,

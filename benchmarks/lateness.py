@@ -1,0 +1,197 @@
+"""How late the messages of one real beat are among a million schedules, and what it costs in memory.
+
+`.venv/bin/python -m benchmarks.lateness [--schedules 1000000] [--seconds 30] [--stock 1000,10000,...]`
+
+Lateness is from the instant that was asked for to the message in Redis. Stock django-celery-beat gets the same load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from benchmarks.laboratory import Laboratory, laboratory, say
+from benchmarks.verdict import Target, conclude, machine, percentile
+
+# Beat has this long to start before the first measured instant, and this long between the loads.
+START_SECONDS = 20
+REST_SECONDS = 10
+GRACE_SECONDS = 15
+PER_SECOND = 100
+MEGABYTES = 200
+# Resident memory moves by a few pages: more than this from the first samples to the last is growth.
+FLAT_MEGABYTES = 10
+
+
+STAGES = ("fired", "placed", "published", "arrived")
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """When each stage of an execution came, in seconds after its instant."""
+
+    instant: datetime
+    fired: float
+    placed: float
+    published: float
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    first_firing_s: float
+    memory_mb: Sequence[float]
+    spike: Sequence[Late]
+    steady: Sequence[Late]
+    missing: int
+    repeated: int
+    unannounced: int
+    lost: int
+    believed: int
+    doubted: int
+    complaints: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedules", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int, default=30, help="of the steady load; a multiple of ten")
+    parser.add_argument("--stock", default="1000,10000,100000,1000000", help="sizes, or nothing to leave it out")
+    options = parser.parse_args()
+    about = machine()
+    with laboratory() as room:
+        ours = _measure(room, options.schedules, options.seconds)
+        stock = _stock(room, [int(size) for size in options.stock.split(",") if size], options.seconds)
+    quarter = max(1, len(ours.memory_mb) // 4)
+    first, last = (percentile(part, 0.5) for part in (ours.memory_mb[:quarter], ours.memory_mb[-quarter:]))
+    result = {
+        "benchmark": "lateness",
+        **about,
+        "schedules": options.schedules,
+        "spike_ms": _milliseconds(ours.spike),
+        "steady_ms": _milliseconds(ours.steady),
+        "memory_mb": {"first": round(first), "last": round(last), "most": round(max(ours.memory_mb))},
+        "messages": {"missing": ours.missing, "repeated": ours.repeated},
+        "beat_complaints": ours.complaints,
+        "window": {"believed": ours.believed, "doubted": ours.doubted, "lost": ours.lost},
+        "stock": stock,
+    }
+    return conclude(
+        result,
+        {
+            "first_firing_s": Target(ours.first_firing_s, at_most=5),
+            "memory_mb": Target(max(ours.memory_mb), at_most=MEGABYTES),
+            "memory_growth_mb": Target(last - first, at_most=FLAT_MEGABYTES),
+            "spike_p99_ms": Target(_p99_ms(ours.spike), at_most=1000),
+            "steady_p99_ms": Target(_p99_ms(ours.steady), at_most=100),
+            "missing": Target(ours.missing, at_most=0),
+            "unannounced": Target(ours.unannounced, at_most=0),
+            # Else nothing was announced because nobody listened to the window.
+            "share_of_sleeps_by_window": Target(ours.believed / max(1, ours.believed + ours.doubted), at_least=0.5),
+        },
+    )
+
+
+def _measure(room: Laboratory, schedules: int, seconds: int) -> Measured:
+    from benchmarks.population import (
+        SPIKE,
+        arm_overdue,
+        arm_spike,
+        arm_steady,
+        make_schedules,
+        next_minute,
+        settle_tables,
+    )
+    from benchmarks.punctual_beat import punctual_beat, window_report
+    from benchmarks.synthetic_workers import SyntheticWorkers
+    from jobs.tasks import refill_due_window
+
+    say(f"making {schedules:,} schedules")
+    make_schedules(schedules)
+    # What arming takes at most, beside the time to start.
+    herd_at = next_minute(datetime.now(UTC) + timedelta(seconds=START_SECONDS + 20))
+    steady_at = herd_at + timedelta(seconds=REST_SECONDS)
+    arm_spike(herd_at)
+    arm_steady(steady_at, per_second=PER_SECOND, seconds=seconds)
+    settle_tables()
+    # As a fleet that runs has done: the beat is new, the installation is not.
+    refill_due_window()
+    arm_overdue(datetime.now(UTC))
+    with SyntheticWorkers(room) as workers, punctual_beat(room) as beat:
+        if not workers.wait_for(1, seconds=60):
+            raise SystemExit(f"Beat sent nothing within 60 seconds:\n{beat.log[-2000:]}")
+        first_at = min(workers.arrived.values())
+        say(f"first message after {first_at - beat.started_at:.2f} s; {SPIKE:,} are due at {herd_at:%H:%M:%S}")
+        _wait_until(herd_at)
+        workers.wait_for(1 + SPIKE, seconds=REST_SECONDS - 1)
+        say(f"{len(workers.arrived) - 1:,} of {SPIKE:,} arrived; now {PER_SECOND} a second for {seconds} seconds")
+        _wait_until(steady_at + timedelta(seconds=seconds))
+        expected = 1 + SPIKE + PER_SECOND * seconds
+        workers.wait_for(expected, seconds=GRACE_SECONDS)
+        ended_at = time.time()
+    window = window_report(beat)
+    for line in beat.complaints()[:5]:
+        say(f"beat complained: {line}")
+    late = _lateness(workers.arrived)
+    return Measured(
+        first_firing_s=first_at - beat.started_at,
+        memory_mb=beat.memory_between(first_at, ended_at),
+        spike=[one for one in late if one.instant == herd_at],
+        steady=[one for one in late if one.instant >= steady_at],
+        missing=expected - len(late),
+        repeated=workers.repeated,
+        unannounced=window.unannounced,
+        lost=window.lost,
+        believed=window.believed,
+        doubted=window.doubted,
+        complaints=len(beat.complaints()),
+    )
+
+
+def _wait_until(moment: datetime) -> None:
+    time.sleep(max(0.0, moment.timestamp() - time.time()))
+
+
+def _lateness(arrived: Mapping[UUID, float]) -> list[Late]:
+    """Of every execution whose message came."""
+    from jobs.models import Execution
+
+    columns = ("id", "scheduled_for", "fired_at", "placed_at", "published_at")
+    late = []
+    for execution_id, instant, *stages in Execution.objects.values_list(*columns):
+        if execution_id in arrived:
+            fired, placed, published = ((stage - instant).total_seconds() for stage in stages)
+            late.append(Late(instant, fired, placed, published, arrived[execution_id] - instant.timestamp()))
+    return late
+
+
+def _p99_ms(late: Sequence[Late]) -> float:
+    return 1000 * percentile([one.arrived for one in late], 0.99)
+
+
+def _milliseconds(late: Sequence[Late]) -> dict[str, object]:
+    shares = {"p50": 0.5, "p99": 0.99, "most": 1.0}
+    arrived = [one.arrived for one in late]
+    stages = {stage: round(1000 * percentile([getattr(one, stage) for one in late], 0.99), 1) for stage in STAGES}
+    return {
+        **{name: round(1000 * percentile(arrived, share), 1) for name, share in shares.items()},
+        "p99_by_stage": stages,
+    }
+
+
+def _stock(room: Laboratory, sizes: list[int], seconds: int) -> dict[str, object]:
+    from benchmarks.stock import StockBeat, largest_survived
+
+    if not sizes:
+        return {}
+    with StockBeat(room) as stock:
+        return largest_survived(sizes, lambda size: stock.lateness(size, per_second=PER_SECOND, seconds=seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

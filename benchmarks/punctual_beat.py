@@ -1,0 +1,40 @@
+"""Our beat as a measured process, and what it says about its due window when it ends."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+
+from benchmarks.laboratory import Laboratory
+from benchmarks.measured_process import MeasuredProcess
+
+WINDOW = re.compile(
+    r"The due window was believed (\d+) times and doubted (\d+) times;"
+    r" (\d+) schedules were due unannounced, (\d+) announcements were lost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReport:
+    believed: int
+    doubted: int
+    unannounced: int
+    lost: int
+
+
+def punctual_beat(room: Laboratory) -> MeasuredProcess:
+    return MeasuredProcess(
+        "beat",
+        (sys.executable, "-m", "celery", "-A", "scheduler_project", "beat", "--pidfile=", "-l", "INFO"),
+        room.directory,
+        {"PUNCTUAL_LOG_LEVEL": "INFO"},
+    )
+
+
+def window_report(beat: MeasuredProcess) -> WindowReport:
+    """Of a beat that has ended."""
+    found = WINDOW.search(beat.log)
+    if found is None:
+        raise SystemExit(f"Beat did not say how right its due window was:\n{beat.log[-2000:]}")
+    return WindowReport(*map(int, found.groups()))
