@@ -131,8 +131,8 @@ def _end(execution_id: UUID, state: str) -> None:
     """The end itself by bare SQL, what follows from it by the real code, in one transaction as in production."""
     from django.db import connection, transaction
 
+    from jobs.protocol import Moved
     from jobs.services.endings import settle_endings
-    from jobs.services.transitions import Moved
 
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(

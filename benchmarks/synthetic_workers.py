@@ -20,8 +20,9 @@ from benchmarks.laboratory import Laboratory
 from benchmarks.receiver import BLOCK_SECONDS, Arrival, Receiver
 from jobs.messages import RUN_TASK, worker_queue
 from jobs.models import Worker
+from jobs.protocol import Offer
 from jobs.services.database import pooled
-from jobs.services.leases import Offer, register_worker
+from jobs.services.leases import register_worker
 from jobs.tasks import refill_due_window
 
 WORKERS = 10

@@ -10,9 +10,10 @@ from uuid import UUID
 from django.contrib.auth.models import User
 
 from jobs.models import Artifact, Execution, Job, JobVersion, Queue, Schedule, Trigger
+from jobs.protocol import Hold, Offer, Registration
 from jobs.services import transitions
-from jobs.services.leases import Offer, Registration, register_worker
-from jobs.services.transitions import Assignment, Hold, NewExecution, create_executions
+from jobs.services.leases import register_worker
+from jobs.services.transitions import Assignment, NewExecution, create_executions
 from jobs.states import State
 
 numbers = count(1)

@@ -10,12 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from django.db import DatabaseError, InterfaceError
-
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
-from jobs.services.leases import Offer
+from jobs.protocol import Offer
 from jobs.states import Reason
 from workers.control_plane import ControlPlane
+from workers.errors import ControlPlaneUnavailable
 from workers.held_runs import HeldRuns
 
 logger = logging.getLogger(__name__)
@@ -115,5 +114,5 @@ class Agent:
     def _quietly(self, what: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except (DatabaseError, InterfaceError, WorkerLeaseLost) as error:
+        except (ControlPlaneUnavailable, WorkerLeaseLost) as error:
             logger.warning("The worker could not %s; its lease will end by itself: %s", what, error)

@@ -19,13 +19,13 @@ from kombu import Exchange, Queue
 
 from jobs.errors import WorkerNameTaken
 from jobs.messages import worker_queue
-from jobs.services.leases import Offer
+from jobs.protocol import Offer
 from workers import runtime
 from workers.agent import Agent
 from workers.artifact_cache import ArtifactCache
 from workers.capacity import MEGABYTE, describe_host, measure_capacity
 from workers.configuration import WorkerSettings
-from workers.control_plane import DirectControlPlane
+from workers.direct_control_plane import DirectControlPlane
 from workers.errors import WorkerCannotStart
 from workers.log_stream import LogFlusher
 from workers.run import Equipment

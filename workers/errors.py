@@ -1,4 +1,4 @@
-"""What Celery shows of a run that did not succeed; the execution itself is the truth."""
+"""What can go wrong for a worker and its runs; of a run that did not succeed the execution itself is the truth."""
 
 from __future__ import annotations
 
@@ -11,3 +11,7 @@ class ExecutionFailed(PunctualError):
 
 class WorkerCannotStart(PunctualError):
     """The worker cannot run here."""
+
+
+class ControlPlaneUnavailable(PunctualError):
+    """The control plane does not answer; trying again."""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from jobs.services.leases import Registration
-from jobs.services.transitions import Hold
+from jobs.protocol import Hold, Registration
 from jobs.states import Reason
 
 

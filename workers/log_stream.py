@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from jobs.services.logs import Chunk
+from jobs.protocol import Chunk
 
 FLUSH_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024

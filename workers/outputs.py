@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from jobs import conf
-from jobs.services.attempts import StoredOutput
+from jobs.protocol import StoredOutput
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from django.db import InterfaceError, OperationalError
-
 from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.messages import RunMessage
-from jobs.services.attempts import Report
-from jobs.services.transitions import Claimed, Hold, Moved
+from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.states import Reason
 from workers.artifact_cache import ArtifactCache
 from workers.control_plane import ControlPlane
+from workers.errors import ControlPlaneUnavailable
 from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
 from workers.outputs import collect_outputs
@@ -92,7 +90,7 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
         return _execute(equipment, hold, held, claimed)
     except StaleAttempt:
         raise
-    except (OperationalError, InterfaceError):
+    except ControlPlaneUnavailable:
         logger.exception("The control plane was away for too long while %s ran", hold.execution_id)
         return Report(Reason.RELEASED, error="The control plane did not answer while it ran.")
     except Exception as error:

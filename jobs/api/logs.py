@@ -21,7 +21,8 @@ from jobs.api.queries import results_of
 from jobs.api.representations import LogChunkOutput
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.models import Attempt
-from jobs.services.logs import Chunk, read_chunks
+from jobs.protocol import Chunk
+from jobs.services.logs import read_chunks
 
 MAX_CHUNKS = 1000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -11,37 +11,14 @@ from django.db import transaction
 from jobs import outcome, sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Delivery, Output
+from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.retry_policy import parse_retry_policy
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
-from jobs.services.transitions import Claimed, Ending, Hold, Moved
-from jobs.states import Move, Reason, State
+from jobs.services.transitions import Ending
+from jobs.states import Move, State
 
 MAX_ERROR_LENGTH = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutput:
-    """A file that the run left, already in the object store."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How a run ended, in the worker's words."""
-
-    reason: Reason
-    exit_code: int | None = None
-    signal: int | None = None
-    error: str = ""
-    result: object = None
-    outputs: Sequence[StoredOutput] = ()
-    cpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    log_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

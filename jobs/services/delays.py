@@ -14,8 +14,8 @@ from django.db import transaction
 
 from jobs import due_window, sql
 from jobs.models import JobState, Schedule
+from jobs.protocol import Moved
 from jobs.recurrence import Kind, Recurrence, jittered, rearmed
-from jobs.services.transitions import Moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ from django.db import transaction
 
 from jobs import conf, sql
 from jobs.models.execution import Trigger
+from jobs.protocol import Moved
 from jobs.services import transitions
 from jobs.services.database import bounded
 from jobs.services.delays import rearm_delays
-from jobs.services.transitions import Moved, NewExecution
+from jobs.services.transitions import NewExecution
 from jobs.states import State
 
 # Runs share this many locks: a transaction that touches thousands of runs must not fill Postgres's table of locks.

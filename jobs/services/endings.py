@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.protocol import Moved
 from jobs.services.delays import rearm_delays
 from jobs.services.dependencies import resolve_dependents
-from jobs.services.transitions import Moved
 
 
 def settle_endings(moved: Sequence[Moved]) -> None:

@@ -7,8 +7,7 @@ ended lease is never revived.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from uuid import UUID
 
 from django.conf import settings
@@ -18,40 +17,9 @@ from jobs import sql
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Worker, WorkerStatus
 from jobs.models.ids import new_id
+from jobs.protocol import Offer, Order, Registration
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a worker says about itself when it registers."""
-
-    name: str
-    instance: UUID
-    pool: str
-    host: str
-    slots: int
-    cpu: float
-    memory_mb: int
-    disk_mb: int
-    capabilities: Sequence[str]
-    details: Mapping[str, object]
-    resources: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    worker_id: UUID
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An attempt that the worker must stop: cancelled by somebody, or no longer its own."""
-
-    execution_id: UUID
-    attempt: int
-    cancelled: bool
 
 
 def register_worker(offer: Offer) -> Registration:

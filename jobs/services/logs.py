@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from uuid import UUID
 
 from django.db import transaction
@@ -12,18 +11,10 @@ from django.db import transaction
 from jobs import sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, LogChunk
+from jobs.protocol import Chunk, Hold
 from jobs.services.database import bounded
-from jobs.services.transitions import Hold
 
 READ_BATCH = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    sequence: int
-    stream: str
-    logged_at: datetime
-    data: bytes
 
 
 def append_chunks(hold: Hold, chunks: Sequence[Chunk]) -> None:

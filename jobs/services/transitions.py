@@ -17,6 +17,7 @@ from jobs.errors import StaleAttempt
 from jobs.messages import Publication
 from jobs.models.execution import Trigger
 from jobs.models.ids import new_id
+from jobs.protocol import Claimed, Hold, Moved
 from jobs.states import STARTED, TERMINAL, Move, Reason, State, sources, target
 
 
@@ -34,64 +35,10 @@ class NewExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Who says that it holds which attempt: the fence that every write of a worker passes."""
-
-    execution_id: UUID
-    attempt: int
-    worker_id: UUID
-    incarnation: int
-
-    def parameters(self) -> dict[str, object]:
-        return {
-            "execution_id": self.execution_id,
-            "attempt": self.attempt,
-            "worker_id": self.worker_id,
-            "incarnation": self.incarnation,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Assignment:
     execution_id: UUID
     worker_id: UUID
     incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """All that a run needs to know; JSON columns come as text and are read by the caller."""
-
-    execution_id: UUID
-    attempt: int
-    job_id: UUID
-    job_name: str
-    run_id: UUID
-    scheduled_for: datetime
-    claimed_at: datetime
-    runtime: str
-    args: str
-    env: str
-    cpu: float
-    memory_mb: int
-    disk_mb: int
-    timeout_seconds: float
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """An execution after a move; whoever ended it resolves what depends on it."""
-
-    execution_id: UUID
-    job_id: UUID
-    run_id: UUID
-    state: str
-
-    @property
-    def ended(self) -> bool:
-        return self.state in TERMINAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from jobs.models import Dependency, Execution, Job, Trigger, Worker
+from jobs.protocol import Registration, Report
 from jobs.services import commands, transitions
-from jobs.services.attempts import Report, finish_attempt
+from jobs.services.attempts import finish_attempt
 from jobs.services.dependencies import judge_scheduled, sweep_blocked
-from jobs.services.leases import Registration
 from jobs.services.reaping import reap_lost_workers
 from jobs.services.transitions import NewExecution
 from jobs.states import Reason, State

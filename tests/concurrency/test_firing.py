@@ -9,10 +9,10 @@ import pytest
 from django.db import transaction
 
 from jobs.models import Dependency, Execution, Schedule, Trigger
+from jobs.protocol import Moved
 from jobs.services import placement, transitions
 from jobs.services.dependencies import resolve_dependents
 from jobs.services.firing import fire_due_schedules
-from jobs.services.transitions import Moved
 from jobs.states import State
 from tests.concurrency.connections import at_once
 from tests.factories import make_execution, make_job, make_schedule, make_worker

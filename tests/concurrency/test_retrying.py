@@ -9,11 +9,11 @@ import pytest
 
 from jobs.errors import Conflict, StaleAttempt
 from jobs.models import Execution, ExecutionEvent
-from jobs.services.attempts import Report, claim_attempt, finish_attempt
+from jobs.protocol import Hold, Report
+from jobs.services.attempts import claim_attempt, finish_attempt
 from jobs.services.dead_letters import dismiss_dead_letter
 from jobs.services.deadlines import expire_overdue
 from jobs.services.retrying import redrive_dead_letter, retry_execution
-from jobs.services.transitions import Hold
 from jobs.states import Reason
 from tests.concurrency.connections import at_once
 from tests.factories import make_execution, make_job, make_worker, place_on, run_on

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Execution, Job
 from jobs.outcome import judge
+from jobs.protocol import Hold, Registration
 from jobs.retry_policy import RetryPolicy
 from jobs.services import transitions
-from jobs.services.leases import Registration
-from jobs.services.transitions import Assignment, Ending, Hold
+from jobs.services.transitions import Assignment, Ending
 from jobs.states import ACTIVE, INITIAL, LEGAL, TERMINAL, Move, Reason, State, target
 from tests.concurrency.connections import at_once
 from tests.factories import make_execution, make_job, make_worker

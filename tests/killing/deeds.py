@@ -15,15 +15,15 @@ from django.db import transaction
 
 from jobs.errors import Conflict, InvalidInput, StaleAttempt
 from jobs.models import Execution, Job, Overlap, Schedule
+from jobs.protocol import Hold, Report
 from jobs.recurrence import CatchUp, Kind
 from jobs.services import commands, endings, transitions
-from jobs.services.attempts import Report, claim_attempt, finish_attempt, start_attempt
+from jobs.services.attempts import claim_attempt, finish_attempt, start_attempt
 from jobs.services.backfilling import advance_backfills, request_backfill
 from jobs.services.editing import edit_job
 from jobs.services.job_edit import JobEdit, ScheduleEdit
 from jobs.services.leases import renew_lease
 from jobs.services.schedules import database_now
-from jobs.services.transitions import Hold
 from jobs.states import Reason
 from jobs.tasks import refill_due_window
 from tests.factories import make_worker

@@ -10,7 +10,8 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from jobs.models import Execution
-from jobs.services.attempts import Report, finish_attempt
+from jobs.protocol import Report
+from jobs.services.attempts import finish_attempt
 from jobs.states import Reason
 from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 from tests.integration.api.conftest import API

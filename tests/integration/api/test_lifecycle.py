@@ -15,8 +15,9 @@ from rest_framework.test import APIClient
 
 from jobs import storage
 from jobs.models import Attempt, Execution, Output, Schedule
+from jobs.protocol import Chunk, Report
 from jobs.services import attempts, placement
-from jobs.services.logs import Chunk, append_chunks
+from jobs.services.logs import append_chunks
 from jobs.states import Reason, State
 from tests.factories import hold_of, make_execution, make_job, make_worker
 from tests.integration.api.conftest import API, execution_of
@@ -33,7 +34,7 @@ def run(execution: Execution) -> None:
 
 
 def finish(execution: Execution, exit_code: int = 0) -> None:
-    attempts.finish_attempt(hold_of(execution), attempts.Report(Reason.EXIT, exit_code=exit_code))
+    attempts.finish_attempt(hold_of(execution), Report(Reason.EXIT, exit_code=exit_code))
     execution.refresh_from_db()
 
 

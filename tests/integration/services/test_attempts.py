@@ -12,10 +12,10 @@ from django.db import DatabaseError
 
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Execution, Output, Worker
+from jobs.protocol import Hold, Report, StoredOutput
 from jobs.services import leases, transitions
-from jobs.services.attempts import Report, StoredOutput, claim_attempt, finish_attempt, start_attempt
+from jobs.services.attempts import claim_attempt, finish_attempt, start_attempt
 from jobs.services.placement import place_ready_executions
-from jobs.services.transitions import Hold
 from jobs.states import Reason
 from tests.factories import claim_on, hold_of, make_execution, make_job, make_worker, place_on, run_on
 

@@ -9,8 +9,9 @@ import pytest
 
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Dependency, Execution, ExecutionEvent
+from jobs.protocol import Report
 from jobs.services import transitions
-from jobs.services.attempts import Report, claim_attempt, finish_attempt
+from jobs.services.attempts import claim_attempt, finish_attempt
 from jobs.services.deadlines import expire_overdue
 from jobs.states import Reason, State
 from tests.factories import claim_on, make_execution, make_job, make_worker, place_on, run_on

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jobs.models import Execution, Schedule, Worker
+from jobs.protocol import Report
 from jobs.recurrence import CatchUp, Kind
 from jobs.services import attempts, commands, schedules
-from jobs.services.attempts import Report
 from jobs.services.deadlines import expire_overdue
 from jobs.services.firing import FireResult, fire_due_schedules
 from jobs.services.job_spec import ScheduleSpec

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from jobs.models import Dependency, Execution, Job
+from jobs.protocol import Registration, Report
 from jobs.services import transitions
-from jobs.services.attempts import Report, finish_attempt
+from jobs.services.attempts import finish_attempt
 from jobs.services.dependencies import resolve_dependents
-from jobs.services.leases import Registration
 from jobs.states import Reason
 from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jobs.models import Dependency, Execution, Job, Schedule
-from jobs.services.attempts import Report, finish_attempt
+from jobs.protocol import Report
+from jobs.services.attempts import finish_attempt
 from jobs.services.commands import execute_job
 from jobs.services.dependencies import sweep_blocked
 from jobs.services.firing import fire_due_schedules

@@ -14,11 +14,12 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs.errors import InvalidInput
 from jobs.models import Condition, Execution, Job, JobVersion, Schedule, Trigger
+from jobs.protocol import Moved
 from jobs.services.commands import submit_job
 from jobs.services.dependencies import create_fired, judge_scheduled, resolve_dependents, sweep_blocked
 from jobs.services.dependency_editing import edit_dependencies
 from jobs.services.job_spec import DependencySpec, JobSpec
-from jobs.services.transitions import Moved, NewExecution
+from jobs.services.transitions import NewExecution
 from jobs.states import State
 from tests.factories import make_execution, make_job
 

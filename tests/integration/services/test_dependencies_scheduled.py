@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.models import Dependency, DroppedRange, Execution, Job, Schedule, Trigger
+from jobs.protocol import Moved
 from jobs.services import transitions
 from jobs.services.dependencies import create_fired, judge_scheduled, resolve_dependents
-from jobs.services.transitions import Moved, NewExecution
+from jobs.services.transitions import NewExecution
 from jobs.states import TERMINAL, State
 from tests.factories import make_job, make_schedule, make_user
 

@@ -11,8 +11,8 @@ from django.conf import settings
 from jobs import conf
 from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Attempt, Dependency, Execution, Worker
+from jobs.protocol import Order, Registration, Report
 from jobs.services import attempts, leases, transitions
-from jobs.services.leases import Order, Registration
 from jobs.states import Reason
 from tests.factories import claim_on, make_execution, make_job, make_worker, place_on, run_on
 
@@ -55,7 +55,7 @@ def test_registering_again_takes_away_what_the_former_life_held() -> None:
     assert (queued.times_lost, running.times_lost) == (0, 1)
     assert Attempt.objects.get().reason == "lost"
     with pytest.raises(StaleAttempt):
-        attempts.finish_attempt(hold, attempts.Report(Reason.EXIT, exit_code=0))
+        attempts.finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
     with pytest.raises(WorkerLeaseLost):
         leases.renew_lease(first, [])
 
@@ -120,7 +120,7 @@ def test_what_is_not_its_own_is_ordered_to_stop() -> None:
     worker, other = make_worker(), make_worker()
     elsewhere = run_on(other, make_execution())
     ended = run_on(worker, make_execution())
-    attempts.finish_attempt(ended, attempts.Report(Reason.EXIT, exit_code=0))
+    attempts.finish_attempt(ended, Report(Reason.EXIT, exit_code=0))
     again = make_execution()
     run_on(worker, again)
     transitions.lose_held({worker.worker_id: None})

@@ -12,10 +12,10 @@ from django.db import DatabaseError
 
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, LogChunk
+from jobs.protocol import Chunk, Hold, Report
 from jobs.services import logs, transitions
-from jobs.services.attempts import Report, finish_attempt
-from jobs.services.logs import Chunk, append_chunks, read_chunks
-from jobs.services.transitions import Hold
+from jobs.services.attempts import finish_attempt
+from jobs.services.logs import append_chunks, read_chunks
 from jobs.states import Reason
 from tests.factories import claim_on, make_execution, make_worker, place_on, run_on
 

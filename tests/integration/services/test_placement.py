@@ -11,8 +11,9 @@ import pytest
 from jobs import conf
 from jobs.messages import Publication
 from jobs.models import Execution, Queue, Trigger, Worker
+from jobs.protocol import Report
 from jobs.services import leases, transitions
-from jobs.services.attempts import Report, finish_attempt
+from jobs.services.attempts import finish_attempt
 from jobs.services.placement import place_ready_executions
 from jobs.services.transitions import Assignment, NewExecution
 from jobs.states import Reason

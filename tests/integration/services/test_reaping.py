@@ -9,9 +9,10 @@ import pytest
 from jobs import conf
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, Worker
+from jobs.protocol import Chunk, Report
 from jobs.services import transitions
-from jobs.services.attempts import Report, finish_attempt
-from jobs.services.logs import Chunk, append_chunks
+from jobs.services.attempts import finish_attempt
+from jobs.services.logs import append_chunks
 from jobs.services.placement import place_ready_executions
 from jobs.services.reaping import ReapResult, reap_lost_workers
 from jobs.states import Reason
@@ -124,7 +125,7 @@ def test_a_placement_that_raced_a_registration_is_taken_back() -> None:
     execution, kept = make_execution(), make_execution()
     place_on(worker, execution)
     Worker.objects.update(incarnation=worker.incarnation + 1)
-    from jobs.services.leases import Registration
+    from jobs.protocol import Registration
 
     place_on(Registration(worker.worker_id, worker.incarnation + 1), kept)
     assert reap_lost_workers() == ReapResult(executions=1)

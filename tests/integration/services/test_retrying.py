@@ -9,9 +9,10 @@ import pytest
 
 from jobs.errors import Conflict, IllegalTransition, NotFound
 from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, Job, JobVersion
+from jobs.protocol import Report
 from jobs.retry_policy import backoff, parse_retry_policy
 from jobs.services import commands, transitions
-from jobs.services.attempts import Report, finish_attempt
+from jobs.services.attempts import finish_attempt
 from jobs.services.dead_letters import dismiss_dead_letter
 from jobs.services.retrying import redrive_dead_letter, retry_execution
 from jobs.states import Reason, State

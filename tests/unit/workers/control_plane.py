@@ -8,10 +8,7 @@ from typing import IO
 from uuid import UUID, uuid4
 
 from jobs.errors import WorkerNameTaken
-from jobs.services.attempts import Report, StoredOutput
-from jobs.services.leases import Offer, Order, Registration
-from jobs.services.logs import Chunk
-from jobs.services.transitions import Claimed, Hold, Moved
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput
 
 OFFER = Offer("w", UUID(int=0), "default", "h", 1, 1.0, 1, 1, [], {})
 

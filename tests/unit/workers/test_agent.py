@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
-from django.db import OperationalError
 
 from jobs.errors import WorkerLeaseLost
-from jobs.services.leases import Order
-from jobs.services.transitions import Hold
+from jobs.protocol import Hold, Order
 from jobs.states import Reason
 from tests.unit.workers.control_plane import OFFER, MemoryControlPlane
 from workers.agent import Agent
+from workers.errors import ControlPlaneUnavailable
 from workers.held_runs import HeldRun
 
 DEADLINE = 10.0
@@ -119,7 +118,7 @@ def test_what_starts_after_a_lost_lease_is_left_alone(plane: MemoryControlPlane)
 
 
 def fail() -> list[Order]:
-    raise OperationalError("the database is away")
+    raise ControlPlaneUnavailable("the database is away")
 
 
 def test_renewals_that_fail_stop_the_runs_before_the_lease_ends(plane: MemoryControlPlane) -> None:
@@ -201,7 +200,7 @@ def test_a_new_life_begun_while_it_drains_drains_too(plane: MemoryControlPlane) 
 def test_a_control_plane_that_is_away_does_not_stop_the_goodbye(plane: MemoryControlPlane) -> None:
     class Away(MemoryControlPlane):
         def drain(self, registration: object) -> None:
-            raise OperationalError("away")
+            raise ControlPlaneUnavailable("away")
 
         leave = drain
 

@@ -7,8 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from jobs.services.leases import Registration
-from jobs.services.transitions import Hold
+from jobs.protocol import Hold, Registration
 from jobs.states import Reason
 from workers.held_runs import HeldRuns
 

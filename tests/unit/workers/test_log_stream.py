@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import StaleAttempt
-from jobs.services.logs import Chunk
+from jobs.protocol import Chunk
 from workers import log_stream
 from workers.log_stream import LogFlusher, LogStream
 

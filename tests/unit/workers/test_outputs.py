@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 
 from jobs import conf
-from jobs.services.attempts import StoredOutput
+from jobs.protocol import StoredOutput
 from workers import outputs
 from workers.outputs import Collected, collect_outputs
 

@@ -9,14 +9,13 @@ from typing import cast
 from uuid import uuid4
 
 import pytest
-from django.db import OperationalError
 
 from jobs.errors import ArtifactNotUploaded, StaleAttempt, StorageUnavailable
-from jobs.services.leases import Registration
-from jobs.services.transitions import Claimed, Hold
+from jobs.protocol import Claimed, Hold, Registration
 from jobs.states import Reason
 from tests.unit.workers.control_plane import MemoryControlPlane
 from workers.artifact_cache import ArtifactCache
+from workers.errors import ControlPlaneUnavailable
 from workers.held_runs import HeldRuns
 from workers.log_stream import LogFlusher
 from workers.run import Equipment, run_attempt
@@ -59,7 +58,7 @@ def failing(error: Exception) -> Callable[[str], Iterator[bytes]]:
         (StorageUnavailable(), Reason.ARTIFACT_UNAVAILABLE),
         (OSError("disk full"), Reason.ARTIFACT_UNAVAILABLE),
         (ArtifactNotUploaded(), Reason.ARTIFACT_MISMATCH),
-        (OperationalError("away"), Reason.RELEASED),
+        (ControlPlaneUnavailable("away"), Reason.RELEASED),
         (RuntimeError("nobody thought of this"), Reason.SANDBOX_ERROR),
     ],
 )

@@ -1,0 +1,128 @@
+"""What workers and the control plane say to each other: values, whatever carries them, without Django or a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from jobs.states import TERMINAL, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a worker says about itself when it registers."""
+
+    name: str
+    instance: UUID
+    pool: str
+    host: str
+    slots: int
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    capabilities: Sequence[str]
+    details: Mapping[str, object]
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    worker_id: UUID
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An attempt that the worker must stop: cancelled by somebody, or no longer its own."""
+
+    execution_id: UUID
+    attempt: int
+    cancelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who says that it holds which attempt: the fence that every write of a worker passes."""
+
+    execution_id: UUID
+    attempt: int
+    worker_id: UUID
+    incarnation: int
+
+    def parameters(self) -> dict[str, object]:
+        return {
+            "execution_id": self.execution_id,
+            "attempt": self.attempt,
+            "worker_id": self.worker_id,
+            "incarnation": self.incarnation,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """All that a run needs to know; JSON columns come as text and are read by the caller."""
+
+    execution_id: UUID
+    attempt: int
+    job_id: UUID
+    job_name: str
+    run_id: UUID
+    scheduled_for: datetime
+    claimed_at: datetime
+    runtime: str
+    args: str
+    env: str
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    timeout_seconds: float
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An execution after a move; whoever ended it resolves what depends on it."""
+
+    execution_id: UUID
+    job_id: UUID
+    run_id: UUID
+    state: str
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    sequence: int
+    stream: str
+    logged_at: datetime
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """A file that the run left, already in the object store."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run ended, in the worker's words."""
+
+    reason: Reason
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    result: object = None
+    outputs: Sequence[StoredOutput] = ()
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    log_truncated: bool = False

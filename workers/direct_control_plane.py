@@ -1,0 +1,113 @@
+"""The control plane of workers that reach Postgres and the object store themselves.
+
+Every call gives its database connection back at once, and outlasts an outage that is shorter than a lease: a call that
+was cut off halfway is made again, and the fence makes the repetition harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, TypeVar
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
+
+from jobs import storage
+from jobs.errors import StaleAttempt, StorageUnavailable
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput
+from jobs.services import attempts, leases, logs
+from jobs.services.database import pooled
+from jobs.wakeups import wake_beat
+from workers.errors import ControlPlaneUnavailable
+
+logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+RETRY_FOR_SECONDS = 20.0
+RETRY_EVERY_SECONDS = 0.5
+
+
+class DirectControlPlane:
+    def register(self, offer: Offer) -> Registration:
+        return _persist(lambda: leases.register_worker(offer))
+
+    def renew(self, registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+        """Not repeated here: whoever renews does so in a rhythm of its own."""
+        with _connected():
+            return leases.renew_lease(registration, held)
+
+    def drain(self, registration: Registration) -> None:
+        with _connected():
+            leases.drain_worker(registration)
+
+    def leave(self, registration: Registration) -> None:
+        with _connected():
+            leases.dismiss_worker(registration)
+
+    def claim(self, hold: Hold) -> Claimed:
+        """Not repeated: a claim whose answer was lost is lost with its lease or placed again, never run twice."""
+        with _connected():
+            return attempts.claim_attempt(hold)
+
+    def start(self, hold: Hold, receipt: Mapping[str, object]) -> None:
+        _persist(lambda: attempts.start_attempt(hold, receipt))
+
+    def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
+        _persist(lambda: logs.append_chunks(hold, chunks))
+
+    def finish(self, hold: Hold, report: Report) -> Moved | None:
+        """None when an earlier try had arrived though its answer had not."""
+        tries = 0
+
+        def finish() -> Moved | None:
+            nonlocal tries
+            tries += 1
+            try:
+                return attempts.finish_attempt(hold, report)
+            except StaleAttempt:
+                if tries > 1:
+                    return None
+                raise
+
+        moved = _persist(finish)
+        wake_beat()
+        return moved
+
+    def read_artifact(self, sha256: str) -> Iterator[bytes]:
+        """Not repeated here: whoever reads starts over."""
+        return storage.read_artifact(sha256)
+
+    def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:
+        key = storage.output_key(hold.execution_id, hold.attempt, output.sha256)
+        _persist(lambda: storage.put_output(key, output.sha256, output.size, _rewound(body)))
+
+
+def _rewound(body: IO[bytes]) -> IO[bytes]:
+    body.seek(0)
+    return body
+
+
+def _persist(call: Callable[[], Answer]) -> Answer:
+    deadline = time.monotonic() + RETRY_FOR_SECONDS
+    while True:
+        try:
+            with _connected():
+                return call()
+        except (ControlPlaneUnavailable, StorageUnavailable) as error:
+            if time.monotonic() >= deadline:
+                raise
+            logger.warning("The control plane does not answer, trying again: %s", error)
+            time.sleep(RETRY_EVERY_SECONDS)
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """A database that is away is a control plane that is away."""
+    try:
+        with pooled():
+            yield
+    except (OperationalError, InterfaceError) as error:
+        raise ControlPlaneUnavailable(f"The control plane does not answer: {error}") from error
