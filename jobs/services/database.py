@@ -7,14 +7,20 @@ from contextlib import contextmanager
 
 from django.db import connection
 
+UNHURRIED_COMMIT = ", set_config('synchronous_commit', 'off', true)"
+
 
 @contextmanager
-def bounded(*, statement_seconds: float, lock_seconds: float = 5) -> Iterator[None]:
-    """To be entered first inside a transaction: a slow or stuck database ends it with an error instead of hanging."""
+def bounded(*, statement_seconds: float, lock_seconds: float = 5, durable: bool = True) -> Iterator[None]:
+    """To be entered first inside a transaction: a slow or stuck database ends it with an error instead of hanging.
+
+    Not `durable`: its commit does not wait for the disk. Only for what a crash may undo because nothing that waits for
+    the disk can stand on it without being written after it.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),"
-            " set_config('idle_in_transaction_session_timeout', %s, true)",
+            " set_config('idle_in_transaction_session_timeout', %s, true)" + ("" if durable else UNHURRIED_COMMIT),
             [f"{int(value * 1000)}ms" for value in (statement_seconds, lock_seconds, statement_seconds * 3)],
         )
     yield

@@ -2,6 +2,9 @@
 
 One beat at a time places for a pool, whichever comes: the pool's lock is taken alone, before anything is read, so that
 what is read is what everybody before has committed, and capacity and limits cannot be given away twice.
+
+A placement does not wait for the disk: the claim that makes something of it does, and Postgres writes in order, so no
+claim outlives a crash that its placement did not. What a crash undoes is ready again and is placed again.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def check_pin(job_id: UUID, worker_id: UUID | None) -> None:
 
 
 def _place_pool(pool: str, limit: int) -> PlaceResult:
-    with transaction.atomic(), bounded(statement_seconds=10):
+    with transaction.atomic(), bounded(statement_seconds=10, durable=False):
         if not _lock_pool(pool):
             return PlaceResult(contended=True)
         made = _plan_pool(pool, limit)
