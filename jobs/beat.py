@@ -24,6 +24,7 @@ from jobs.broker import BrokerSender
 from jobs.due_window import Announcer, DatabaseClock, DueWindow
 from jobs.messages import Publication
 from jobs.services import transitions
+from jobs.services.counting import add_counts
 from jobs.services.database import pooled
 from jobs.services.deadlines import expire_overdue
 from jobs.services.dependencies import SweepResult, sweep_blocked
@@ -43,6 +44,7 @@ SWITCH_SECONDS = 0.0005
 LOOK_AGAIN_SECONDS = 0.02
 AT_ONCE_SECONDS = 0.001
 CLOCK_SECONDS = 10.0
+COUNT_SECONDS = 10.0
 REPUBLISH_LOOK_SECONDS = 1.0
 MAX_OUTBOX_BATCHES = 1000
 
@@ -78,6 +80,8 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         self._announcer = Announcer(self.window)
         self._announcer.start()
         self._swept = SweepResult()
+        self._counted: dict[str, int] = {}
+        self._next_count = 0.0
         self._clock = DatabaseClock()
         self._next_clock = 0.0
         self._changed = True
@@ -102,6 +106,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         for stage in self._stages:
             stage.join()
         self._announcer.stop()
+        self._guard("count", self._count)
         self.window.report()
         self._sender.close()
         super().close()
@@ -186,7 +191,15 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         self._swept = sweep_blocked(after=self._swept.after)
         if expire_overdue() or reaped.executions or reaped.unclaimed or self._swept.unblocked:
             self._placing.notify()
+        if time.monotonic() >= self._next_count:
+            self._next_count = time.monotonic() + COUNT_SECONDS
+            self._count()
         return conf.REAP_SECONDS
+
+    def _count(self) -> None:
+        counts = self.window.counts()
+        add_counts({name: count - self._counted.get(name, 0) for name, count in counts.items()})
+        self._counted = counts
 
     def _tick_system_tasks(self) -> float:
         # By the clock: a beat that stood still for a lease does not know who was in charge meanwhile.

@@ -132,6 +132,14 @@ class DueWindow:
         with self._lock:
             self._in_doubt = True
 
+    def counts(self) -> dict[str, int]:
+        return {
+            "due_window_believed": self.believed,
+            "due_window_doubted": self.doubted,
+            "due_window_unannounced": self.unannounced,
+            "due_window_lost": self.lost,
+        }
+
     def report(self) -> None:
         """The last word of a beat that ends: how right the window was."""
         logger.info(

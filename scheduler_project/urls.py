@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from jobs.api.health import healthz, readyz
+from jobs.api.metrics import Metrics
 
 handler404 = "jobs.api.problems.page_not_found"
 handler500 = "jobs.api.problems.server_error"
@@ -17,4 +18,5 @@ urlpatterns = [
     path("api/v1/", include("jobs.api.urls")),
     path("healthz", healthz),
     path("readyz", readyz),
+    path("metrics", Metrics.as_view()),
 ]

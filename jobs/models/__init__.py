@@ -2,7 +2,7 @@
 
 from jobs.models.artifact import Artifact, Output
 from jobs.models.backfill import Backfill, BackfillState
-from jobs.models.beat import BeatLease
+from jobs.models.beat import BeatLease, Counter
 from jobs.models.calendar import Calendar
 from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
 from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap
@@ -22,6 +22,7 @@ __all__ = [
     "BeatLease",
     "Calendar",
     "Condition",
+    "Counter",
     "DeadLetter",
     "Delivery",
     "Dependency",

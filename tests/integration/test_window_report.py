@@ -13,6 +13,7 @@ from pytest_django import Settings
 from benchmarks.punctual_beat import WINDOW
 from jobs.beat import Scheduler
 from jobs.due_window import Due
+from jobs.models import Counter
 from jobs.tasks import refill_due_window
 from scheduler_project.celery import app
 
@@ -31,7 +32,10 @@ def test_a_beat_that_ends_says_how_right_its_window_was(settings: Settings, capl
             scheduler.window.next_after(now.timestamp())
             scheduler.window.count_unannounced([Due(uuid4(), now + timedelta(seconds=1))])
             scheduler.close()
+            scheduler.close()  # as Celery may; nothing is counted twice
         client.flushall()
+        assert Counter.objects.get(name="due_window_believed").value == 2
+        assert Counter.objects.get(name="due_window_unannounced").value == 1
     said = WINDOW.search(caplog.text)
     assert said is not None
     assert said.groups() == ("2", "1", "1", "0")
