@@ -1,16 +1,27 @@
-"""Executions and their attempts: looked at here, moved by the services alone."""
+"""Executions and their attempts: looked at here, and moved by the services that the actions call."""
 
 from __future__ import annotations
 
-from django.contrib import admin
+from typing import Protocol
+from uuid import UUID
+
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
+from jobs.errors import Conflict, NotFound
 from jobs.models import Attempt, Execution
+from jobs.services.commands import cancel_execution
+from jobs.services.dead_letters import dismiss_dead_letter
 from jobs.services.explaining import explain_execution
+from jobs.services.retrying import redrive_dead_letter, retry_execution
+
+
+class Action(Protocol):
+    def __call__(self, execution_id: UUID, /, *, by: str) -> object: ...
 
 
 class AttemptInline(ReadOnlyInline[Attempt]):
@@ -36,6 +47,38 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     ordering = ["-id"]
     inlines = [AttemptInline]
     readonly_fields = ["why_it_waits"]
+    actions = ["cancel", "retry", "redrive", "dismiss"]
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("jobs.change_execution")
+
+    @admin.action(description="Cancel selected executions", permissions=["operate"])
+    def cancel(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
+        self._each(request, rows, "Cancelled", cancel_execution)
+
+    @admin.action(description="Retry selected executions, as new ones", permissions=["operate"])
+    def retry(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
+        self._each(request, rows, "Retried", retry_execution)
+
+    @admin.action(description="Redrive selected dead letters, as new executions", permissions=["operate"])
+    def redrive(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
+        self._each(request, rows, "Redrove", redrive_dead_letter)
+
+    @admin.action(description="Dismiss selected dead letters", permissions=["operate"])
+    def dismiss(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
+        self._each(request, rows, "Dismissed", dismiss_dead_letter)
+
+    def _each(self, request: HttpRequest, rows: QuerySet[Execution], done: str, act: Action) -> None:
+        """Each by itself, as the services do it; what one of them refuses is said and does not stop the others."""
+        count = 0
+        for own in rows.values_list("id", flat=True):
+            try:
+                act(own, by=request.user.get_username())
+                count += 1
+            except (Conflict, NotFound) as error:
+                self.message_user(request, f"{own}: {error}", messages.WARNING)
+        if count:
+            self.message_user(request, f"{done} {count} execution{'' if count == 1 else 's'}.", messages.SUCCESS)
 
     @admin.display(description="why it waits")
     def why_it_waits(self, execution: Execution) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from jobs.models import ApiToken, Dependency, Queue
+from jobs.models import ApiToken, Dependency, Execution, Queue
 from jobs.services import placement
 from jobs.services.attempts import claim_attempt
 from jobs.services.calendars import create_calendar
@@ -107,3 +109,44 @@ def test_bootstrap_can_be_repeated_and_follows_its_secrets(
     admin = User.objects.get(username="root")
     assert (admin.is_superuser, admin.check_password("second")) == (True, True)
     assert ApiToken.objects.filter(owner=admin).count() == 1
+
+
+def act(client: Client, action: str, *executions: Execution) -> str:
+    """Runs an action of the list of executions; the page that follows."""
+    body = {"action": action, ACTION_CHECKBOX_NAME: [str(execution.id) for execution in executions]}
+    return client.post("/admin/jobs/execution/", body, follow=True).content.decode()
+
+
+def test_executions_are_cancelled_retried_redriven_and_dismissed_from_the_list(admin: Client) -> None:
+    waiting, failed, dead = (make_execution() for _ in range(3))
+    for execution in (failed, dead):
+        Execution.objects.filter(id=execution.id).update(
+            state="failed", reason="exit", dead_letter="open", ended_at=datetime.now(UTC)
+        )
+    assert "Cancelled 1 execution." in act(admin, "cancel", waiting)
+    assert "Redrove 1 execution." in act(admin, "redrive", failed)
+    assert "Dismissed 1 execution." in act(admin, "dismiss", dead)
+    assert "Retried 1 execution." in act(admin, "retry", dead)
+    assert set(Execution.objects.values_list("retry_of", flat=True)) == {None, failed.id, dead.id}
+    for execution, state, letter in ((waiting, "cancelled", None), (failed, "failed", "redriven")):
+        execution.refresh_from_db()
+        assert (execution.state, execution.dead_letter) == (state, letter)
+
+
+def test_what_an_action_refuses_is_said_and_stops_nothing_else(admin: Client) -> None:
+    ended, waiting = make_execution(), make_execution()
+    Execution.objects.filter(id=ended.id).update(state="succeeded", ended_at=datetime.now(UTC))
+    page = act(admin, "cancel", ended, waiting)
+    assert "has ended already (succeeded)" in page
+    assert "Cancelled 1 execution." in page
+
+
+def test_who_may_only_look_has_no_actions(db: None) -> None:
+    viewer = make_user(is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_execution"))
+    client, execution = Client(), make_execution()
+    client.force_login(viewer)
+    assert "Cancel selected" not in client.get("/admin/jobs/execution/").content.decode()
+    act(client, "cancel", execution)
+    execution.refresh_from_db()
+    assert execution.state == "ready"
