@@ -5,6 +5,7 @@ Invariant: what comes out fires at least once, and nothing that it computes late
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from uuid import UUID
 
@@ -75,14 +76,7 @@ def parse_recurrence(
 
 def _check_fires(recurrence: Recurrence) -> None:
     just_before = recurrence.starts_at - RESOLUTION
-    unhindered = Recurrence(
-        recurrence.kind,
-        recurrence.expression,
-        recurrence.timezone,
-        recurrence.starts_at,
-        recurrence.ends_at,
-        key=recurrence.key,
-    )
+    unhindered = replace(recurrence, excluded=frozenset())
     first = unhindered.next_after(just_before)
     if recurrence.kind is Kind.SOLAR and (first is None or first > recurrence.starts_at + MAX_SOLAR_WAIT):
         raise InvalidInput(

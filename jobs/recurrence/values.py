@@ -5,10 +5,12 @@ and however often it stops and resumes, no instant is skipped and none comes twi
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from typing import Protocol
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -30,6 +32,23 @@ class Kind(StrEnum):
     DELAY = "delay"  # so many seconds after the run before has ended
 
 
+class Stored(Protocol):
+    """A row that says when something recurs, whatever else it says."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def expression(self) -> str: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def starts_at(self) -> datetime: ...
+    @property
+    def ends_at(self) -> datetime | None: ...
+    @property
+    def excluded_dates(self) -> Iterable[date] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A validated recurrence; build one from untrusted values with `parse_recurrence`."""
@@ -41,6 +60,12 @@ class Recurrence:
     ends_at: datetime | None
     excluded: frozenset[date] = frozenset()  # local dates without instants
     key: UUID | None = None  # what H in a cron expression is hashed from: the schedule's id
+
+    @classmethod
+    def of(cls, row: Stored, *, key: UUID) -> "Recurrence":
+        """What was validated when it was stored."""
+        excluded = frozenset(row.excluded_dates or ())
+        return cls(Kind(row.kind), row.expression, row.timezone, row.starts_at, row.ends_at, excluded, key)
 
     def next_after(self, after: datetime) -> datetime | None:
         """The first instant later than `after` within [starts_at, ends_at], in UTC; None if none is left."""

@@ -19,7 +19,7 @@ from django.db import connection, transaction
 
 from jobs import sql
 from jobs.errors import InvalidInput
-from jobs.recurrence import Kind, Recurrence
+from jobs.recurrence import Recurrence
 from jobs.services.audit_report import Audit, Tally, What, shown
 from jobs.services.audit_walking import Dropped, Fired, Scheduled, ScheduleWalk, Stream, Version, Window
 from jobs.services.database import bounded
@@ -160,15 +160,7 @@ def _version(row: _VersionRow) -> Version:
         from_at=row.from_at,
         to_at=row.to_at,
         paused=row.paused,
-        recurrence=Recurrence(
-            kind=Kind(row.kind),
-            expression=row.expression,
-            timezone=row.timezone,
-            starts_at=row.starts_at,
-            ends_at=row.ends_at,
-            excluded=frozenset(row.excluded_dates),
-            key=row.schedule_id,
-        ),
+        recurrence=Recurrence.of(row, key=row.schedule_id),
         jitter_seconds=row.jitter_seconds,
         max_count=row.max_count,
         settled_before=row.settled_before,

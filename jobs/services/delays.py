@@ -15,7 +15,7 @@ from django.db import transaction
 from jobs import due_window, sql
 from jobs.models import JobState, Schedule
 from jobs.protocol import Moved
-from jobs.recurrence import Kind, Recurrence, jittered, rearmed
+from jobs.recurrence import Recurrence, jittered, rearmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,7 @@ def rearm_delays(ended: Sequence[Moved]) -> None:
     for delay in sql.fetch("rearm_delays", {"ids": [m.execution_id for m in ended]}, _Delay):
         if delay.max_count is not None and delay.settled_count >= delay.max_count:
             continue
-        due = rearmed(
-            Recurrence(
-                Kind(delay.kind),
-                delay.expression,
-                delay.timezone,
-                delay.starts_at,
-                delay.ends_at,
-                frozenset(delay.excluded_dates),
-            ),
-            delay.ended_at,
-        )
+        due = rearmed(Recurrence.of(delay, key=delay.schedule_id), delay.ended_at)
         fire_at = due and jittered(delay.schedule_id, due, delay.jitter_seconds)
         # Asked again under the schedule's lock: whoever paused the job meanwhile held it.
         Schedule.objects.filter(id=delay.schedule_id, job__state=JobState.ACTIVE).update(

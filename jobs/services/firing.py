@@ -163,15 +163,7 @@ def _advance(due: _Due) -> _Advance:
 
 
 def _settle(due: _Due) -> _Advance:
-    recurrence = Recurrence(
-        kind=Kind(due.kind),
-        expression=due.expression,
-        timezone=due.timezone,
-        starts_at=due.starts_at,
-        ends_at=due.ends_at,
-        excluded=frozenset(due.excluded_dates or ()),
-        key=due.id,
-    )
+    recurrence = Recurrence.of(due, key=due.id)
     limit = conf.FIRE_BATCH_INSTANTS_EACH
     if due.max_count is not None:
         limit = min(limit, due.max_count - due.settled_count)

@@ -36,15 +36,7 @@ _JUST_BEFORE = timedelta(microseconds=1)
 
 
 def recurrence_of(row: Schedule | ScheduleVersion) -> Recurrence:
-    return Recurrence(
-        kind=Kind(row.kind),
-        expression=row.expression,
-        timezone=row.timezone,
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-        excluded=frozenset(row.excluded_dates),
-        key=row.schedule_id if isinstance(row, ScheduleVersion) else row.id,
-    )
+    return Recurrence.of(row, key=row.schedule_id if isinstance(row, ScheduleVersion) else row.id)
 
 
 def database_now() -> datetime:
