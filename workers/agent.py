@@ -1,20 +1,22 @@
 """The worker's standing with the control plane: registers, renews the lease, obeys orders, drains.
 
-A worker that cannot renew in time stops its runs before the lease ends: nobody else may start them while they live.
+A worker that cannot renew in time stops its runs before the lease ends: nobody else may start them while they live. The
+guardian makes sure of it; what is done here is what only the worker can do, to know why its runs ended and say so.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.protocol import Offer
 from jobs.states import Reason
 from workers.control_plane import ControlPlane
-from workers.errors import ControlPlaneUnavailable
+from workers.errors import ControlPlaneUnavailable, GuardianUnavailable
+from workers.guardian import Guardian
+from workers.guardian_process import now
 from workers.held_runs import HeldRuns
 
 logger = logging.getLogger(__name__)
@@ -32,15 +34,19 @@ class Agent:
         *,
         lease_seconds: float,
         renew_seconds: float,
+        guardian: Guardian,
         on_evicted: Callable[[], None],
     ) -> None:
         self._control_plane = control_plane
         self._offer = offer
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
+        self._guardian = guardian
         self._on_evicted = on_evicted
-        self._sent_at = time.monotonic()
+        self._leaving = False
+        sent_at = now()
         self.held = HeldRuns(control_plane.register(offer))
+        guardian.trust(sent_at)
         self._stopping = threading.Event()
         self._draining = False
         self._thread = threading.Thread(target=self._loop, name="agent", daemon=True)
@@ -69,6 +75,8 @@ class Agent:
         for thread in (self._thread, self._watch):
             if thread.is_alive():
                 thread.join(timeout=self._renew_seconds + 1)
+        # Whatever lives on against all odds: what it holds is given away next.
+        self._guardian.close()
         self._quietly("say goodbye", lambda: self._control_plane.leave(self.held.registration))
 
     def _loop(self) -> None:
@@ -80,11 +88,15 @@ class Agent:
 
     def _watch_deadline(self) -> None:
         while not self._stopping.wait(self._lease_seconds / LOOKS_A_LEASE):
-            if time.monotonic() - self._sent_at > self._lease_seconds * SAFETY_SHARE:
+            if self._guardian.expired():
                 self.held.stop_all(Reason.RELEASED)
+            try:
+                self._guardian.look_after()
+            except GuardianUnavailable as error:
+                self._go_unguarded(error)
 
     def renew(self) -> None:
-        sent_at = time.monotonic()
+        sent_at = now()
         try:
             orders = self._control_plane.renew(self.held.registration, self.held.pairs())
         except WorkerLeaseLost:
@@ -92,13 +104,13 @@ class Agent:
             self.held.stop_all(Reason.RELEASED)
             self._register_anew()
             return
-        self._sent_at = sent_at
+        self._trust(sent_at)
         for order in orders:
             reason = Reason.CANCELLED if order.cancelled else Reason.RELEASED
             self.held.stop(order.execution_id, order.attempt, reason)
 
     def _register_anew(self) -> None:
-        sent_at = time.monotonic()
+        sent_at = now()
         try:
             self.held.registration = self._control_plane.register(self._offer)
         except WorkerNameTaken as error:
@@ -106,10 +118,25 @@ class Agent:
             logger.warning("%s This one ends.", error)
             self._on_evicted()
             return
-        self._sent_at = sent_at
+        self._trust(sent_at)
         if self._draining:
             # Registering makes it online: it would be given work that it does not take.
             self._quietly("say that it drains", lambda: self._control_plane.drain(self.held.registration))
+
+    def _trust(self, sent_at: float) -> None:
+        try:
+            self._guardian.trust(sent_at)
+        except GuardianUnavailable as error:
+            self._go_unguarded(error)
+
+    def _go_unguarded(self, error: GuardianUnavailable) -> None:
+        """Nothing may run unguarded: this worker ends, and its supervisor starts one that has a guardian."""
+        self.held.close()
+        self.held.stop_all(Reason.RELEASED)
+        if not (self._leaving or self._draining):
+            self._leaving = True
+            logger.error("%s Stopping every run; this worker ends.", error)
+            self._on_evicted()
 
     def _quietly(self, what: str, call: Callable[[], None]) -> None:
         try:

@@ -21,12 +21,13 @@ from jobs.errors import WorkerNameTaken
 from jobs.messages import worker_queue
 from jobs.protocol import Offer
 from workers import runtime
-from workers.agent import Agent
+from workers.agent import SAFETY_SHARE, Agent
 from workers.artifact_cache import ArtifactCache
 from workers.capacity import MEGABYTE, describe_host, measure_capacity
 from workers.configuration import WorkerSettings
 from workers.direct_control_plane import DirectControlPlane
-from workers.errors import WorkerCannotStart
+from workers.errors import GuardianUnavailable, WorkerCannotStart
+from workers.guardian import Guardian
 from workers.log_stream import LogFlusher
 from workers.run import Equipment
 from workers.sandbox import Sandbox, SandboxUnavailable, clean_leftovers, detect_host, find_runtimes
@@ -46,7 +47,7 @@ class AgentStep(bootsteps.StartStopStep):
         self._settings: WorkerSettings = settings.PUNCTUAL_WORKER
         try:
             self._equip(worker)
-        except (WorkerCannotStart, WorkerNameTaken, SandboxUnavailable) as error:
+        except (GuardianUnavailable, WorkerCannotStart, WorkerNameTaken, SandboxUnavailable) as error:
             # Celery would show where it came from; what the operator needs is the sentence.
             raise SystemExit(f"punctual worker: {error}") from error
 
@@ -59,6 +60,7 @@ class AgentStep(bootsteps.StartStopStep):
         clean_leftovers()
         interpreters = find_runtimes(host)
         capacity = measure_capacity(self._settings)
+        guardian = Guardian(settings.PUNCTUAL_LEASE_SECONDS * SAFETY_SHARE)
         self._agent = Agent(
             control_plane,
             Offer(
@@ -76,6 +78,7 @@ class AgentStep(bootsteps.StartStopStep):
             ),
             lease_seconds=settings.PUNCTUAL_LEASE_SECONDS,
             renew_seconds=settings.PUNCTUAL_RENEW_SECONDS,
+            guardian=guardian,
             on_evicted=lambda: os.kill(os.getpid(), signal.SIGTERM),
         )
         self._flusher = LogFlusher()
@@ -83,6 +86,7 @@ class AgentStep(bootsteps.StartStopStep):
             Equipment(
                 control_plane=control_plane,
                 sandbox=Sandbox(host),
+                guardian=guardian,
                 interpreters=interpreters,
                 cache=ArtifactCache(state / "artifacts", self._settings.cache_mb * MEGABYTE),
                 flusher=self._flusher,

@@ -15,3 +15,7 @@ class WorkerCannotStart(PunctualError):
 
 class ControlPlaneUnavailable(PunctualError):
     """The control plane does not answer; trying again."""
+
+
+class GuardianUnavailable(PunctualError):
+    """There is no guardian to hand a sandbox to, so nothing may run."""

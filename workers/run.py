@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.states import Reason
 from workers.artifact_cache import ArtifactCache
 from workers.control_plane import ControlPlane
-from workers.errors import ControlPlaneUnavailable
+from workers.errors import ControlPlaneUnavailable, GuardianUnavailable
+from workers.guardian import Guardian, Ward
 from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
 from workers.outputs import collect_outputs
@@ -62,6 +64,7 @@ class Equipment:
 
     control_plane: ControlPlane
     sandbox: Sandbox
+    guardian: Guardian
     interpreters: Mapping[str, Interpreter]
     cache: ArtifactCache
     flusher: LogFlusher
@@ -93,6 +96,8 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
     except ControlPlaneUnavailable:
         logger.exception("The control plane was away for too long while %s ran", hold.execution_id)
         return Report(Reason.RELEASED, error="The control plane did not answer while it ran.")
+    except GuardianUnavailable as error:
+        return Report(Reason.RELEASED, error=str(error))
     except Exception as error:
         logger.exception("The run of %s could not be carried through", hold.execution_id)
         return Report(Reason.SANDBOX_ERROR, error=f"{type(error).__name__}: {error}")
@@ -109,8 +114,11 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
         if held.stop_reason is not None:
             return Report(held.stop_reason)
         program = _program(equipment.interpreters, claimed, descriptor)
-        with equipment.sandbox.start(program, _limits(claimed)) as run:
-            return _watch(equipment, hold, held, run)
+        with (
+            equipment.guardian.ward() as ward,
+            equipment.sandbox.start(program, _limits(claimed), lambda run: _secure(held, ward, run)) as run,
+        ):
+            return _watch(equipment, hold, ward, held, run)
     except SandboxError as error:
         logger.exception("The sandbox of %s could not be built", hold.execution_id)
         return Report(Reason.SANDBOX_ERROR, error=str(error))
@@ -131,9 +139,14 @@ def _fetch(equipment: Equipment, held: HeldRun, claimed: Claimed) -> int:
             time.sleep(FETCH_AGAIN_SECONDS)
 
 
-def _watch(equipment: Equipment, hold: Hold, held: HeldRun, run: Run) -> Report:
-    stream = LogStream(lambda chunks: equipment.control_plane.log(hold, chunks))
+def _secure(held: HeldRun, ward: Ward, run: Run) -> None:
+    """Before the program's first instruction: a stop that was asked for by now must find something to kill."""
+    ward.admit(run.pidfd)
     held.attach(run.kill)
+
+
+def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run) -> Report:
+    stream = LogStream(lambda chunks: equipment.control_plane.log(hold, chunks))
     equipment.control_plane.start(hold, run.receipt)
     equipment.flusher.add(stream)
     try:
@@ -141,7 +154,8 @@ def _watch(equipment: Equipment, hold: Hold, held: HeldRun, run: Run) -> Report:
         stream.close()
     finally:
         equipment.flusher.remove(stream)
-    if outcome.reason is EndReason.KILLED:
+    by_signal_9 = outcome.reason is EndReason.SIGNAL and outcome.signal == signal.SIGKILL
+    if outcome.reason is EndReason.KILLED or (by_signal_9 and ward.was_killed()):
         return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
     if outcome.reason is EndReason.EXIT and outcome.exit_code == 0:
         return _succeed(equipment, hold, run, outcome)

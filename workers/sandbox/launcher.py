@@ -8,8 +8,6 @@ import json
 import os
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from workers.sandbox import launcher_process
 from workers.sandbox.bubblewrap import NAMESPACES
+from workers.sandbox.companion import Companion
 from workers.sandbox.errors import SandboxError
 
 ANSWER_SECONDS = launcher_process.SETUP_SECONDS + launcher_process.REAP_SECONDS + 5.0
@@ -70,9 +69,7 @@ class Launcher:
         self._bwrap = bwrap
         self._ids = (-1 if uid is None else uid, -1 if gid is None else gid)
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
-        self._owner = 0
+        self._companion: Companion | None = None
 
     def launch(
         self,
@@ -123,69 +120,48 @@ class Launcher:
         self, request: Mapping[str, object], fds: Sequence[int], *, restart: bool = True
     ) -> tuple[dict[str, object], list[int]]:
         with self._lock:
-            if not self._alive():
+            companion = self._companion
+            if companion is None or not companion.alive:
                 if not restart:
                     raise SandboxError("The launcher of sandboxes has ended.")
                 self._stop()
-                self._start()
+                companion = self._start()
             try:
-                return self._exchange(request, fds)
+                return _exchange(companion.channel, request, fds)
             except (OSError, ValueError) as error:
                 self._stop()
                 raise SandboxError(
                     f"The launcher of sandboxes did not answer ({error}); the next run starts a new one."
                 ) from error
 
-    def _alive(self) -> bool:
-        # after a fork the channel is shared with the parent, and answers would reach either
-        return self._process is not None and self._owner == os.getpid() and self._process.poll() is None
-
-    def _exchange(self, request: Mapping[str, object], fds: Sequence[int]) -> tuple[dict[str, object], list[int]]:
-        channel = self._channel
-        if channel is None:
-            raise OSError("it is not running")
-        body = memory_file(json.dumps(request).encode())
-        try:
-            socket.send_fds(channel, [b"?"], [body, *fds])
-        finally:
-            os.close(body)
-        data, opened = launcher_process.receive(channel, 65536, 8)
-        if not data:
-            raise OSError("it has ended")
-        return json.loads(data), opened
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start(self) -> Companion:
         bwrap = os.open(self._bwrap, os.O_PATH | os.O_CLOEXEC)
-        arguments = [theirs.fileno(), bwrap, os.getpid(), *self._ids]
         try:
-            self._process = subprocess.Popen(
-                # -I -S: nothing but the standard library, whatever is installed beside it
-                [sys.executable, "-I", "-S", launcher_process.__file__, *map(str, arguments)],
-                pass_fds=(theirs.fileno(), bwrap),
-                env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the worker, which decides what to do with its runs
+            self._companion = Companion(
+                launcher_process.__file__, descriptors=[bwrap], arguments=self._ids, answer_seconds=ANSWER_SECONDS
             )
         finally:
-            theirs.close()
             os.close(bwrap)
-        ours.settimeout(ANSWER_SECONDS)
-        self._channel = ours
-        self._owner = os.getpid()
+        return self._companion
 
     def _stop(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None and self._owner == os.getpid():
-            try:
-                self._process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=5)
-        self._channel = self._process = None
+        if self._companion is not None:
+            self._companion.stop()
+            self._companion = None
+
+
+def _exchange(
+    channel: socket.socket, request: Mapping[str, object], fds: Sequence[int]
+) -> tuple[dict[str, object], list[int]]:
+    body = memory_file(json.dumps(request).encode())
+    try:
+        socket.send_fds(channel, [b"?"], [body, *fds])
+    finally:
+        os.close(body)
+    data, opened = launcher_process.receive(channel, 65536, 8)
+    if not data:
+        raise OSError("it has ended")
+    return json.loads(data), opened
 
 
 def memory_file(content: bytes) -> int:

@@ -191,7 +191,7 @@ def _serve(channel: socket.socket, bwrap: int, worker: int, refusal: str) -> Non
 
 
 def main(arguments: Sequence[str]) -> int:
-    channel_fd, bwrap, parent, uid, gid = map(int, arguments)
+    channel_fd, parent, bwrap, uid, gid = map(int, arguments)
     channel = socket.socket(fileno=channel_fd)
     channel.set_inheritable(False)
     os.set_inheritable(bwrap, False)

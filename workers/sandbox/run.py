@@ -64,6 +64,11 @@ class Run:
         self._watcher.start()
         self._pipes.release()
 
+    def disown(self) -> None:
+        """It is taken down before it was let go: there is nothing left that `kill()` could mean."""
+        with self._lock:
+            self._closed = True
+
     def stream(self, on_output: Callable[[Stream, bytes], None]) -> Outcome:
         """Hand over the output as it comes and block until the run is over.
 
@@ -85,6 +90,11 @@ class Run:
     def kill(self) -> None:
         """End the whole tree now, from any thread, as often as you like."""
         self._end(EndReason.KILLED)
+
+    @property
+    def pidfd(self) -> int:
+        """A descriptor of pid 1 of the sandbox, until the context is left: when that is over, everything in it is."""
+        return self._launched.pidfd
 
     @property
     def receipt(self) -> Mapping[str, object]:

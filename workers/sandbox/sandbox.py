@@ -42,12 +42,17 @@ class Sandbox:
         """End the launcher process and whatever still runs; done by itself when the worker leaves."""
         self._finalizer()
 
-    def start(self, program: Program, limits: Limits) -> Run:
-        """Build the sandbox and let the program go; raise SandboxError if it cannot be built."""
+    def start(self, program: Program, limits: Limits, before_release: Callable[[Run], None] = lambda run: None) -> Run:
+        """Build the sandbox and let the program go; raise SandboxError if it cannot be built.
+
+        `before_release` gets the run while the program waits for its first instruction; if it raises, there is none.
+        """
         validate(program, limits)
         try:
             with ExitStack() as undo:
                 run = self._build(program, limits, undo)
+                undo.callback(run.disown)
+                before_release(run)
                 run.release()
                 undo.pop_all()
         except OSError as error:

@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from tests.integration.sandbox.cases import CASES
+from tests.integration.sandbox.guarded_cases import CASES
 from workers.sandbox import Sandbox, detect_host
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.sandbox import cases
+from tests.integration.sandbox import guarded_cases as cases
 from tests.integration.sandbox.conftest import SYSTEM_BWRAP, WHEEL_BWRAP, copy_of_bwrap
 from workers.sandbox import Sandbox
 
@@ -37,6 +37,9 @@ if os.geteuid() == 0:
             root.chmod(0o755)
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(CHECKOUT / "workers/sandbox", root / "workers/sandbox", ignore=ignored)
+            for file in ("workers/guardian.py", "workers/guardian_process.py", "workers/errors.py", "jobs/errors.py"):
+                (root / file).parent.mkdir(exist_ok=True)
+                shutil.copy(CHECKOUT / file, root / file)
             here = root / "tests/integration/sandbox"
             shutil.copytree(Path(__file__).parent, here, ignore=ignored)
             bwrap = copy_of_bwrap(request.param, root)

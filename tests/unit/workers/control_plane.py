@@ -23,6 +23,7 @@ class MemoryControlPlane:
         self.evicted = threading.Event()
         self.name_is_taken = False
         self.on_renew: Callable[[], list[Order]] = list
+        self.on_leave: Callable[[], None] = lambda: None
         self.on_read: Callable[[str], Iterator[bytes]] = lambda _sha256: iter(())
         self.claimed: Claimed | None = None
         self._incarnation = 0
@@ -44,6 +45,7 @@ class MemoryControlPlane:
 
     def leave(self, registration: Registration) -> None:
         self.asked.append(f"leave {registration.incarnation}")
+        self.on_leave()
 
     def claim(self, hold: Hold) -> Claimed:
         self.asked.append("claim")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +16,10 @@ from jobs.errors import WorkerLeaseLost
 from jobs.protocol import Hold, Order
 from jobs.states import Reason
 from tests.unit.workers.control_plane import OFFER, MemoryControlPlane
-from workers.agent import Agent
+from tests.waiting import wait_for
+from workers.agent import SAFETY_SHARE, Agent
 from workers.errors import ControlPlaneUnavailable
+from workers.guardian import Guardian
 from workers.held_runs import HeldRun
 
 DEADLINE = 10.0
@@ -51,8 +56,13 @@ def plane() -> MemoryControlPlane:
     return MemoryControlPlane()
 
 
-def make_agent(plane: MemoryControlPlane, *, lease: float = 60, renew: float = 60) -> Agent:
-    return Agent(plane, OFFER, lease_seconds=lease, renew_seconds=renew, on_evicted=plane.evicted.set)
+def make_agent(
+    plane: MemoryControlPlane, *, lease: float = 60, renew: float = 60, guardian: Guardian | None = None
+) -> Agent:
+    guardian = guardian or Guardian(lease * SAFETY_SHARE)
+    return Agent(
+        plane, OFFER, lease_seconds=lease, renew_seconds=renew, guardian=guardian, on_evicted=plane.evicted.set
+    )
 
 
 @contextmanager
@@ -220,3 +230,34 @@ def test_a_worker_whose_name_was_taken_meanwhile_ends(plane: MemoryControlPlane)
     agent.renew()
     assert plane.evicted.is_set()
     assert agent.held.registration.incarnation == 1, "it holds on to nothing new"
+
+
+def test_a_guardian_that_dies_is_replaced(plane: MemoryControlPlane) -> None:
+    guardian = Guardian(60)
+    former = guardian.pid
+    with started(make_agent(plane, lease=6, guardian=guardian)):
+        os.kill(former, signal.SIGKILL)
+        wait_for(lambda: guardian.pid != former, "the agent starts another", seconds=DEADLINE)
+    assert not plane.evicted.is_set()
+
+
+def test_a_worker_that_gets_no_new_guardian_stops_its_runs_and_ends(
+    plane: MemoryControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guardian = Guardian(60)
+    with started(make_agent(plane, lease=6, guardian=guardian)) as agent:
+        run = Running(agent)
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+        os.kill(guardian.pid, signal.SIGKILL)
+        assert plane.evicted.wait(DEADLINE)
+        assert run.reason is Reason.RELEASED
+        with agent.held.holding(Hold(UUID(int=2), 1, plane.worker_id, 1)) as late:
+            assert late.stop_reason is Reason.RELEASED, "and takes nothing new"
+
+
+def test_it_ends_its_guardian_before_it_gives_its_work_away(plane: MemoryControlPlane) -> None:
+    guardian = Guardian(60)
+    gone: list[bool] = []
+    plane.on_leave = lambda: gone.append(not os.path.exists(f"/proc/{guardian.pid}"))
+    make_agent(plane, guardian=guardian).drain(0)
+    assert gone == [True]

@@ -16,12 +16,14 @@ from jobs.states import Reason
 from tests.unit.workers.control_plane import MemoryControlPlane
 from workers.artifact_cache import ArtifactCache
 from workers.errors import ControlPlaneUnavailable
+from workers.guardian import Guardian
 from workers.held_runs import HeldRuns
 from workers.log_stream import LogFlusher
 from workers.run import Equipment, run_attempt
 from workers.sandbox import Sandbox
 
-NOBODY = cast("Sandbox", None)  # reaching it would raise, and be reported as an error of the sandbox
+# reaching these would raise, and be reported as an error of the sandbox
+NOBODY, UNGUARDED = cast("Sandbox", None), cast("Guardian", None)
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def plane() -> MemoryControlPlane:
 @pytest.fixture
 def equipment(plane: MemoryControlPlane, tmp_path: Path) -> Equipment:
     held = HeldRuns(Registration(plane.worker_id, 1))
-    return Equipment(plane, NOBODY, {}, ArtifactCache(tmp_path, 100), LogFlusher(), held)
+    return Equipment(plane, NOBODY, UNGUARDED, {}, ArtifactCache(tmp_path, 100), LogFlusher(), held)
 
 
 @pytest.fixture
