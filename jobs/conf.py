@@ -36,6 +36,8 @@ DUTY_LEASE_SECONDS = 6.0
 SYSTEM_TICK_SECONDS = 1.0
 SYSTEM_TASKS_A_TICK = 1000
 REAP_SECONDS = 1.0
+# So many passes without a stamp are a gap, after which leases are given time to be renewed.
+REAP_GAP_PASSES = 5
 
 # A run that its worker does not list this long after it was claimed is lost: the answer to the claim never came.
 UNLISTED_SECONDS = 30.0

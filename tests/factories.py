@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 
-from jobs.models import Artifact, Execution, Job, JobVersion, Queue, Schedule, Trigger
+from jobs.models import Artifact, Execution, Job, JobVersion, Queue, ReaperStamp, Schedule, Trigger
 from jobs.protocol import Hold, Offer, Registration
 from jobs.services import transitions
 from jobs.services.leases import register_worker
@@ -75,6 +75,14 @@ def make_worker(*, name: str | None = None, **offer: Any) -> Registration:
         "details": {},
     } | offer
     return register_worker(Offer(**fields))
+
+
+def stamp_reaping(*, ago: float = 0, unbroken_for: float = 24 * 3600) -> None:
+    """As if beats had looked for lost workers until then, without a gap."""
+    stamped_at = datetime.now(UTC) - timedelta(seconds=ago)
+    ReaperStamp.objects.update_or_create(
+        defaults={"stamped_at": stamped_at, "unbroken_since": stamped_at - timedelta(seconds=unbroken_for)}
+    )
 
 
 def hold_of(execution: Execution) -> Hold:

@@ -2,7 +2,7 @@
 
 from jobs.models.artifact import Artifact, Output
 from jobs.models.backfill import Backfill, BackfillState
-from jobs.models.beat import BeatLease, Counter
+from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
 from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
 from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap
@@ -37,6 +37,7 @@ __all__ = [
     "Output",
     "Overlap",
     "Queue",
+    "ReaperStamp",
     "RetentionMark",
     "Schedule",
     "ScheduleVersion",

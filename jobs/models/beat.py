@@ -1,4 +1,4 @@
-"""What beats share: leases for duties that one of them does at a time, and what all of them count."""
+"""What beats share: leases for duties of one at a time, what all of them count, when any last looked for the lost."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ class Counter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"
+
+
+class ReaperStamp(models.Model):
+    """One row: every pass of every beat stamps it, so that a gap shows when there was none."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    stamped_at = models.DateTimeField()
+    unbroken_since = models.DateTimeField(help_text="Passes have followed each other without a gap since then.")
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="reaper_stamp_is_one")]
+
+    def __str__(self) -> str:
+        return f"{self.stamped_at:%H:%M:%S}, unbroken since {self.unbroken_since:%H:%M:%S}"

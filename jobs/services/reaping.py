@@ -1,15 +1,23 @@
-"""Takes work back from workers that are gone."""
+"""Takes work back from workers that are gone.
+
+Every pass stamps a row. After a gap in the stamps the database or every beat was away, and leases ended because nobody
+could renew them: for one lease nothing is reaped by lease, so that those who live come back first.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
-from jobs import sql
+from jobs import conf, sql
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +25,11 @@ class ReapResult:
     workers: int = 0
     executions: int = 0
     unclaimed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamped:
+    after_gap: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +45,16 @@ class _Orphaned:
 
 def reap_lost_workers() -> ReapResult:
     """One pass: ended leases, placements on a former life of a worker, and messages that nobody ever took."""
+    lease = float(settings.PUNCTUAL_LEASE_SECONDS)
+    # Within a third of a lease everybody can still renew in time; a few passes late is a slow beat, not a gap.
+    gap = max(lease / 3, conf.REAP_GAP_PASSES * conf.REAP_SECONDS)
+    with transaction.atomic(), bounded(statement_seconds=5):
+        (stamped,) = sql.fetch("stamp_reaping", {"gap_seconds": gap}, _Stamped)
+    if stamped.after_gap:
+        logger.info("No beat looked after leases for %g s or more: no worker is taken for lost for %g s", gap, lease)
     with transaction.atomic(), bounded(statement_seconds=10):
-        lost = {worker.id: None for worker in sql.fetch("reap_workers", {}, _Worker)}
+        reaped = sql.fetch("reap_workers", {"gap_seconds": gap, "lease_seconds": lease}, _Worker)
+        lost = {worker.id: None for worker in reaped}
         orphaned = {row.id: row.keep for row in sql.fetch("orphaned_workers", {}, _Orphaned)}
         moved = transitions.lose_held({**orphaned, **lost})
         endings.settle_endings(moved)

@@ -18,7 +18,7 @@ from jobs.services.reaping import reap_lost_workers
 from jobs.services.transitions import NewExecution
 from jobs.states import Reason, State
 from tests.concurrency.connections import at_once
-from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
+from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on, stamp_reaping
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -128,6 +128,7 @@ def test_an_upstream_that_is_lost_for_good_is_a_failure_to_its_dependents_once()
         graph.start()
         run_on(graph.worker, graph.root)
     Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    stamp_reaping()
     at_once([reap_lost_workers] * 3)
     states = Counter(Execution.objects.values_list("job__name", "state"))
     assert states == {("a", "failed"): 3, ("b", "ready"): 3, ("c", "skipped"): 3, ("d", "ready"): 3}

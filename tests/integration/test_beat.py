@@ -22,7 +22,7 @@ from jobs.models import BeatLease, Execution, Schedule, Worker
 from jobs.tasks import refill_due_window
 from jobs.wakeups import HurriedRedis, Waker
 from scheduler_project.celery import app
-from tests.factories import make_execution, make_job, make_schedule, make_worker, run_on
+from tests.factories import make_execution, make_job, make_schedule, make_worker, run_on, stamp_reaping
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,6 +90,7 @@ def test_a_tick_reaps(scheduler: Scheduler) -> None:
     execution = make_execution()
     run_on(make_worker(), execution)
     Worker.objects.update(lease_until=past())
+    stamp_reaping()
     scheduler.tick()
     until(lambda: Worker.objects.get().status == "lost")
     assert state(execution.id) == "ready"

@@ -16,7 +16,7 @@ from jobs.services.firing import FireResult, fire_due_schedules
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.reaping import reap_lost_workers
 from jobs.states import Reason
-from tests.factories import make_job, make_worker, run_on
+from tests.factories import make_job, make_worker, run_on, stamp_reaping
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +107,7 @@ def test_losing_the_run_for_good_arms_it_again() -> None:
     worker = make_worker()
     run_on(worker, execution)
     Worker.objects.filter(id=worker.worker_id).update(lease_until=datetime.now(UTC) - timedelta(hours=1))
+    stamp_reaping()
     reap_lost_workers()
     assert_armed_after(schedule, execution, "failed")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pytest_django import Settings
 
-from jobs import conf
+from jobs import conf, sql
 from jobs.errors import StaleAttempt
-from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, Worker
+from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, ReaperStamp, Worker
 from jobs.protocol import Chunk, Report
 from jobs.services import transitions
 from jobs.services.attempts import finish_attempt
@@ -16,11 +17,17 @@ from jobs.services.logs import append_chunks
 from jobs.services.placement import place_ready_executions
 from jobs.services.reaping import ReapResult, reap_lost_workers
 from jobs.states import Reason
-from tests.factories import claim_on, hold_of, make_execution, make_job, make_worker, place_on, run_on
+from tests.factories import claim_on, hold_of, make_execution, make_job, make_worker, place_on, run_on, stamp_reaping
 
 pytestmark = pytest.mark.django_db
 
+LEASE = 30.0
 DONE = Report(Reason.EXIT, exit_code=0)
+
+
+@pytest.fixture(autouse=True)
+def _beats_were_there(db: None) -> None:
+    stamp_reaping()
 
 
 def end_leases() -> None:
@@ -164,3 +171,69 @@ def test_what_somebody_took_is_not_unclaimed_however_old(prepare: type) -> None:
     prepare(make_worker(), make_execution())
     placed_long_ago()
     assert reap_lost_workers() == ReapResult()
+
+
+def lose_one() -> Execution:
+    execution = make_execution()
+    run_on(make_worker(), execution)
+    end_leases()
+    return execution
+
+
+def test_after_a_gap_nobody_is_lost_for_one_lease() -> None:
+    lose_one()
+    stamp_reaping(ago=LEASE)
+    assert reap_lost_workers() == ReapResult(), "the database or all beats were away: nobody could renew"
+    assert reap_lost_workers() == ReapResult(), "nor in the next pass"
+    stamp_reaping(unbroken_for=LEASE - 2)
+    assert reap_lost_workers() == ReapResult(), "nor while the lease lasts"
+    stamp_reaping(unbroken_for=LEASE)
+    assert reap_lost_workers() == ReapResult(workers=1, executions=1)
+
+
+def test_the_very_first_pass_is_after_a_gap() -> None:
+    ReaperStamp.objects.all().delete()
+    lose_one()
+    assert reap_lost_workers() == ReapResult()
+    assert ReaperStamp.objects.count() == 1
+
+
+def test_passes_that_follow_each_other_are_unbroken_whoever_makes_them() -> None:
+    stamp_reaping(unbroken_for=LEASE)
+    before = ReaperStamp.objects.get()
+    for _ in range(3):
+        reap_lost_workers()
+    after = ReaperStamp.objects.get()
+    assert after.unbroken_since == before.unbroken_since
+    assert after.stamped_at > before.stamped_at
+
+
+def test_a_slow_pass_is_no_gap() -> None:
+    lose_one()
+    stamp_reaping(ago=conf.REAP_SECONDS * (conf.REAP_GAP_PASSES - 1))
+    assert reap_lost_workers() == ReapResult(workers=1, executions=1)
+
+
+def test_a_short_lease_does_not_make_every_pass_a_gap(settings: Settings) -> None:
+    settings.PUNCTUAL_LEASE_SECONDS = 3.0
+    lose_one()
+    stamp_reaping(ago=conf.REAP_SECONDS * (conf.REAP_GAP_PASSES - 1))
+    assert reap_lost_workers().workers == 1
+
+
+def test_work_without_a_living_owner_is_taken_back_also_after_a_gap() -> None:
+    execution = make_execution()
+    place_on(make_worker(), execution)
+    Worker.objects.update(status="offline")
+    stamp_reaping(ago=LEASE)
+    assert reap_lost_workers() == ReapResult(executions=1), "that was not decided by a lease"
+
+
+def test_a_stamp_that_froze_with_the_database_reaps_nobody() -> None:
+    """The clock was read, then all stood still, then the statements went on."""
+    lose_one()
+    stamp_reaping(ago=LEASE, unbroken_for=LEASE)
+    parameters = {"gap_seconds": LEASE / 3, "lease_seconds": LEASE}
+    assert sql.execute("reap_workers", parameters) == 0
+    stamp_reaping(unbroken_for=LEASE)
+    assert sql.execute("reap_workers", parameters) == 1

@@ -1,0 +1,67 @@
+"""Several beats reap at once: a worker is lost once, a gap is a gap for all, and a renewal that comes first wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.errors import WorkerLeaseLost
+from jobs.models import Execution, ReaperStamp, Worker
+from jobs.protocol import Registration
+from jobs.services.leases import renew_lease
+from jobs.services.reaping import ReapResult, reap_lost_workers
+from tests.concurrency.connections import at_once
+from tests.factories import make_execution, make_worker, run_on, stamp_reaping
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BEATS = 4
+
+
+def test_several_beats_reap_a_worker_once() -> None:
+    for _ in range(5):
+        run_on(make_worker(), make_execution())
+    Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    stamp_reaping()
+    results = at_once([reap_lost_workers] * BEATS)
+    assert sum(result.workers for result in results) == 5
+    assert set(Execution.objects.values_list("times_lost", flat=True)) == {1}
+
+
+def test_a_gap_is_one_for_every_beat() -> None:
+    run_on(make_worker(), make_execution())
+    Worker.objects.update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    stamp_reaping(ago=3600)
+    assert at_once([reap_lost_workers] * BEATS) == [ReapResult()] * BEATS
+    stamp = ReaperStamp.objects.get()
+    assert datetime.now(UTC) - stamp.unbroken_since < timedelta(seconds=60)
+    stamp_reaping()
+    assert reap_lost_workers().workers == 1
+
+
+def test_a_worker_either_renews_or_is_lost() -> None:
+    """The lease ends while both are on their way."""
+    stamp_reaping()
+    for round_ in range(20):
+        worker = make_worker(name=f"hurried-{round_}")
+        execution = make_execution()
+        run_on(worker, execution)
+        Worker.objects.filter(id=worker.worker_id).update(lease_until=datetime.now(UTC) + timedelta(milliseconds=5))
+        renewed, _ = at_once([renewal(worker, execution), reap_lost_workers])
+        lost = Worker.objects.get(id=worker.worker_id).status == "lost"
+        assert not (renewed and lost)
+        execution.refresh_from_db()
+        assert (execution.state == "ready") == lost
+
+
+def renewal(worker: Registration, execution: Execution) -> Callable[[], object]:
+    def renew() -> bool:
+        try:
+            renew_lease(worker, [(execution.id, 1)])
+        except WorkerLeaseLost:
+            return False
+        return True
+
+    return renew
