@@ -48,7 +48,8 @@ def reap_lost_workers() -> ReapResult:
     lease = float(settings.PUNCTUAL_LEASE_SECONDS)
     # Within a third of a lease everybody can still renew in time; a few passes late is a slow beat, not a gap.
     gap = max(lease / 3, conf.REAP_GAP_PASSES * conf.REAP_SECONDS)
-    with transaction.atomic(), bounded(statement_seconds=5):
+    # A stamp that a crash undoes makes the gap longer, never shorter.
+    with transaction.atomic(), bounded(statement_seconds=5, durable=False):
         (stamped,) = sql.fetch("stamp_reaping", {"gap_seconds": gap}, _Stamped)
     if stamped.after_gap:
         logger.info("No beat looked after leases for %g s or more: no worker is taken for lost for %g s", gap, lease)
