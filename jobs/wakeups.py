@@ -1,7 +1,7 @@
-"""Wakes beat through Redis when something new may be done at once.
+"""Wakes beat and workers through Redis when something new may be done at once.
 
-A wake-up is a hint: without it beat looks by itself within half a second. So nothing here may fail or delay its caller:
-short time-outs, and after an error no further try for a moment.
+A wake-up is a hint: without it beat looks by itself within half a second, and a worker with its next renewal. So
+nothing here may fail or delay its caller: short time-outs, and after an error no further try for a moment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
+from uuid import UUID
 
 import redis
 from django.conf import settings
@@ -59,17 +60,18 @@ class Waker:
     def __init__(self, connection: HurriedRedis) -> None:
         self._redis = connection
 
-    def wake(self) -> None:
-        self._redis.attempt(lambda client: client.publish(CHANNEL, b"1"))
+    def wake(self, channel: str = CHANNEL) -> None:
+        self._redis.attempt(lambda client: client.publish(channel, b"1"))
 
 
 class WakeListener:
-    """Beat's ear. `wait` returns early when somebody wakes it, and never much later than asked."""
+    """The ear of beat or of a worker. `wait` returns early when somebody wakes it, and never much later than asked."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
+        self._channel = channel
         self._redis = redis.Redis.from_url(
             url,
-            # A frozen Redis must not hold up beat: what is due does not wait for it.
+            # A frozen Redis must not hold up who waits: what is due does not wait for it.
             socket_timeout=LISTEN_TIMEOUT_SECONDS,
             socket_connect_timeout=LISTEN_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
@@ -86,18 +88,18 @@ class WakeListener:
             try:
                 woken = self._listen(deadline)
             except redis.RedisError as error:
-                logger.warning("Beat cannot hear wake-ups and looks by itself meanwhile: %s", error)
+                logger.warning("Wake-ups cannot be heard; what they announce is found by itself meanwhile: %s", error)
                 self._deaf_until = time.monotonic() + PAUSE_AFTER_ERROR_SECONDS
                 self.close()
         if not woken:
-            # An absent Redis answers at once: without this, beat would spin.
+            # An absent Redis answers at once: without this, the caller would spin.
             time.sleep(max(0.0, deadline - time.monotonic()))
         return woken
 
     def _listen(self, deadline: float) -> bool:
         if self._subscription is None:
             self._subscription = self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
-            self._subscription.subscribe(CHANNEL)
+            self._subscription.subscribe(self._channel)
         while (left := deadline - time.monotonic()) > 0:
             if self._subscription.get_message(timeout=left) is not None:
                 # One look serves every wake-up that has come meanwhile.
@@ -123,3 +125,12 @@ def hurried_redis() -> HurriedRedis:
 
 def wake_beat() -> None:
     Waker(hurried_redis()).wake()
+
+
+def worker_channel(worker_id: UUID) -> str:
+    return f"punctual:worker:{worker_id}"
+
+
+def wake_worker(worker_id: UUID) -> None:
+    """It asks at once what it has to stop."""
+    Waker(hurried_redis()).wake(worker_channel(worker_id))

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 # Runs are stopped this much before the lease ends, so that they are gone when it does.
 SAFETY_SHARE = 5 / 6
 LOOKS_A_LEASE = 60
+# Whoever asks for a renewal out of turn waits this long, so that many who ask at once are one renewal.
+GATHER_SECONDS = 0.05
 
 
 class Agent:
@@ -48,6 +50,7 @@ class Agent:
         self.held = HeldRuns(control_plane.register(offer))
         guardian.trust(sent_at)
         self._stopping = threading.Event()
+        self._asked = threading.Event()
         self._draining = False
         self._thread = threading.Thread(target=self._loop, name="agent", daemon=True)
         # A thread of its own: a renewal that hangs in a dead connection must not keep runs alive.
@@ -62,6 +65,10 @@ class Agent:
         self._thread.start()
         self._watch.start()
 
+    def renew_soon(self) -> None:
+        """There may be something to stop. Does not wait for it; the next renewal in turn would learn it as well."""
+        self._asked.set()
+
     def drain(self, seconds: float) -> None:
         """Takes nothing new, lets runs finish for a while, releases the rest, says goodbye."""
         self._draining = True
@@ -72,6 +79,7 @@ class Agent:
             self.held.stop_all(Reason.RELEASED)
             self.held.wait_until_empty(self._lease_seconds)
         self._stopping.set()
+        self._asked.set()
         for thread in (self._thread, self._watch):
             if thread.is_alive():
                 thread.join(timeout=self._renew_seconds + 1)
@@ -80,7 +88,10 @@ class Agent:
         self._quietly("say goodbye", lambda: self._control_plane.leave(self.held.registration))
 
     def _loop(self) -> None:
-        while not self._stopping.wait(self._renew_seconds):
+        while not self._stopping.is_set():
+            if self._asked.wait(self._renew_seconds) and self._stopping.wait(GATHER_SECONDS):
+                return
+            self._asked.clear()
             try:
                 self.renew()
             except Exception:

@@ -31,6 +31,7 @@ from workers.guardian import Guardian
 from workers.log_stream import LogFlusher
 from workers.run import Equipment
 from workers.sandbox import Sandbox, SandboxUnavailable, clean_leftovers, detect_host, find_runtimes
+from workers.wake_ear import WakeEar
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ class AgentStep(bootsteps.StartStopStep):
             guardian=guardian,
             on_evicted=lambda: os.kill(os.getpid(), signal.SIGTERM),
         )
+        worker_id = self._agent.held.registration.worker_id
+        self._ear = WakeEar(settings.PUNCTUAL_REDIS_URL, worker_id, self._agent.renew_soon)
         self._flusher = LogFlusher()
         runtime.equip(
             Equipment(
@@ -94,15 +97,18 @@ class AgentStep(bootsteps.StartStopStep):
             )
         )
         worker.concurrency = worker.min_concurrency = capacity.slots + SYSTEM_THREADS
-        name = worker_queue(self._agent.held.registration.worker_id)
+        name = worker_queue(worker_id)
         worker.app.amqp.queues.select_add(Queue(name, Exchange(name), routing_key=name))
 
     def start(self, worker: Any) -> None:
         self._flusher.start()
         self._agent.start()
+        self._ear.start()
 
     def stop(self, worker: Any) -> None:
+        # Heard until the end: what is cancelled while it drains is stopped at once, too.
         self._agent.drain(self._settings.drain_seconds)
+        self._ear.stop()
         self._flusher.stop()
 
     def terminate(self, parent: Any) -> None:

@@ -10,9 +10,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
-from jobs import conf, sql
+from django.db import transaction
+
+from jobs import conf, sql, wakeups
 from jobs.errors import StaleAttempt
 from jobs.messages import Publication
 from jobs.models.execution import Trigger
@@ -56,6 +59,11 @@ class Ending:
     cpu_seconds: float | None = None
     peak_memory_bytes: int | None = None
     log_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancelled(Moved):
+    held_by: UUID | None  # the worker that runs it, and has to stop it
 
 
 def create_executions(new: Sequence[NewExecution]) -> list[UUID]:
@@ -189,8 +197,12 @@ def lose_held(workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | No
 
 
 def cancel(execution_ids: Iterable[UUID], *, by: str) -> list[Moved]:
-    """Ends what waits; marks what runs. What has ended or is cancelled already is left out of the answer."""
-    return sql.fetch("request_cancel", {"ids": list(execution_ids), "by": by} | _ends(Move.CANCEL), Moved)
+    """Ends what waits; marks what runs, and wakes who runs it. What has ended or is cancelled already is left out."""
+    parameters = {"ids": list(execution_ids), "by": by} | _ends(Move.CANCEL)
+    cancelled = sql.fetch("request_cancel", parameters, _Cancelled)
+    for worker_id in {row.held_by for row in cancelled if row.held_by}:
+        transaction.on_commit(partial(wakeups.wake_worker, worker_id))
+    return list(cancelled)
 
 
 def _ends(move: Move) -> dict[str, object]:

@@ -12,10 +12,11 @@ WITH target AS MATERIALIZED (
            retry_at = NULL,
            ended_at = CASE WHEN t.state IN ('claimed', 'running') THEN NULL ELSE clock_timestamp() END
       FROM target t WHERE e.id = t.id
-    RETURNING e.id, e.job_id, e.run_id, e.state
+    RETURNING e.id, e.job_id, e.run_id, e.state,
+              CASE WHEN t.state IN ('claimed', 'running') THEN e.worker_id END AS held_by
 ), events AS (
     INSERT INTO jobs_executionevent (id, created_at, execution_id, attempt, name, detail)
     SELECT gen_random_uuid(), clock_timestamp(), t.id, t.attempt, 'execution.cancel_requested',
            jsonb_build_object('by', %(by)s::text)
       FROM target t)
-SELECT id, job_id, run_id, state FROM moved
+SELECT id, job_id, run_id, state, held_by FROM moved

@@ -169,6 +169,25 @@ def test_a_short_outage_harms_nothing(plane: MemoryControlPlane) -> None:
         assert run.reason is None
 
 
+def test_who_asks_for_a_renewal_gets_it_at_once_and_its_orders_are_obeyed(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    with started(agent):
+        run = Running(agent)
+        plane.on_renew = lambda: [Order(ID, 1, cancelled=True)]
+        agent.renew_soon()
+        assert run.killed.wait(DEADLINE), "the renewal in turn would come in a minute"
+        assert run.reason is Reason.CANCELLED
+
+
+def test_many_who_ask_at_once_are_one_renewal(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    with started(agent):
+        for _ in range(1000):
+            agent.renew_soon()
+        assert plane.renewed.wait(DEADLINE)
+        assert len(plane.renewals) <= 3
+
+
 def test_draining_lets_runs_finish_takes_nothing_new_and_says_goodbye(plane: MemoryControlPlane) -> None:
     agent = make_agent(plane, renew=0.01)
     agent.start()
