@@ -25,6 +25,7 @@ from workers.agent import SAFETY_SHARE, Agent
 from workers.artifact_cache import ArtifactCache
 from workers.capacity import MEGABYTE, describe_host, measure_capacity
 from workers.configuration import WorkerSettings
+from workers.consuming import Consuming
 from workers.direct_control_plane import DirectControlPlane
 from workers.errors import GuardianUnavailable, WorkerCannotStart
 from workers.guardian import Guardian
@@ -32,6 +33,7 @@ from workers.log_stream import LogFlusher
 from workers.run import Equipment
 from workers.sandbox import Sandbox, SandboxUnavailable, clean_leftovers, detect_host, find_runtimes
 from workers.wake_ear import WakeEar
+from workers.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -98,14 +100,20 @@ class AgentStep(bootsteps.StartStopStep):
         )
         worker.concurrency = worker.min_concurrency = capacity.slots + SYSTEM_THREADS
         name = worker_queue(worker_id)
-        worker.app.amqp.queues.select_add(Queue(name, Exchange(name), routing_key=name))
+        queue = Queue(name, Exchange(name), routing_key=name)
+        worker.app.amqp.queues.select_add(queue)
+        consuming = Consuming(worker, queue, self._agent.held, capacity.slots, settings.PUNCTUAL_REDIS_URL)
+        self._watchdog = Watchdog(consuming.look, consuming.remedies(self._abandon))
 
     def start(self, worker: Any) -> None:
         self._flusher.start()
         self._agent.start()
         self._ear.start()
+        self._watchdog.start()
 
     def stop(self, worker: Any) -> None:
+        # From here on it is meant to take nothing.
+        self._watchdog.stop()
         # Heard until the end: what is cancelled while it drains is stopped at once, too.
         self._agent.drain(self._settings.drain_seconds)
         self._ear.stop()
@@ -113,6 +121,11 @@ class AgentStep(bootsteps.StartStopStep):
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)
+
+    def _abandon(self) -> None:
+        """Celery's main thread does not even leave when it is told to; its supervisor makes a new one."""
+        self._agent.drain(self._settings.drain_seconds)
+        os._exit(1)
 
 
 def _lock_directory(state: Path) -> int:

@@ -71,7 +71,8 @@ def application_processes(layout: Layout, environment: Mapping[str, str]) -> tup
         ),
         ProcessSpec(
             name="worker",
-            argv=(*celery, "worker", "--loglevel", "INFO"),
+            # Asking for neighbours would cost a second at every start and whenever Redis comes back.
+            argv=(*celery, "worker", "--loglevel", "INFO", "--without-mingle", "--without-gossip"),
             environment=environment,
             directory=CHECKOUT,
             stop_seconds=2 * DRAIN_SECONDS,
