@@ -189,7 +189,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
     def _reap(self) -> float:
         reaped = reap_lost_workers()
         self._swept = sweep_blocked(after=self._swept.after)
-        if expire_overdue() or reaped.executions or reaped.unclaimed or self._swept.unblocked:
+        if expire_overdue() or reaped.executions or reaped.unclaimed or reaped.released or self._swept.unblocked:
             self._placing.notify()
         if time.monotonic() >= self._next_count:
             self._next_count = time.monotonic() + COUNT_SECONDS

@@ -9,7 +9,7 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
-def wait_for(condition: Callable[[], Answer], what: str, *, seconds: float = 60) -> Answer:
+def wait_for(condition: Callable[[], Answer], what: str, *, seconds: float = 60, every: float = 0.01) -> Answer:
     """Polls until the condition holds and returns what it returned; fails with words when it never does."""
     deadline = time.monotonic() + seconds
     while True:
@@ -17,4 +17,4 @@ def wait_for(condition: Callable[[], Answer], what: str, *, seconds: float = 60)
         if answer:
             return answer
         assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.01)
+        time.sleep(every)

@@ -26,6 +26,8 @@ SAFETY_SHARE = 5 / 6
 LOOKS_A_LEASE = 60
 # Whoever asks for a renewal out of turn waits this long, so that many who ask at once are one renewal.
 GATHER_SECONDS = 0.05
+# A run that was stopped is reported in less; one that hangs on the object store is released by the goodbye.
+RELEASE_SECONDS = 5.0
 
 
 class Agent:
@@ -77,7 +79,7 @@ class Agent:
         if not self.held.wait_until_empty(seconds):
             logger.warning("Releasing %d runs that did not finish within %g s", len(self.held.pairs()), seconds)
             self.held.stop_all(Reason.RELEASED)
-            self.held.wait_until_empty(self._lease_seconds)
+            self.held.wait_until_empty(RELEASE_SECONDS)
         self._stopping.set()
         self._asked.set()
         for thread in (self._thread, self._watch):

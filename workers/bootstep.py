@@ -118,6 +118,11 @@ class AgentStep(bootsteps.StartStopStep):
         self._agent.drain(self._settings.drain_seconds)
         self._ear.stop()
         self._flusher.stop()
+        if hanging := self._agent.held.pairs():
+            # They were released with the goodbye. Celery would wait for their threads, for minutes perhaps.
+            logger.warning("Leaving %d threads behind that wait for something that does not answer", len(hanging))
+            logging.shutdown()
+            os._exit(os.EX_OK)
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)

@@ -42,10 +42,12 @@ class DirectControlPlane:
     def drain(self, registration: Registration) -> None:
         with _connected():
             leases.drain_worker(registration)
+        wake_beat()
 
     def leave(self, registration: Registration) -> None:
         with _connected():
             leases.dismiss_worker(registration)
+        wake_beat()
 
     def claim(self, hold: Hold) -> Claimed:
         """Not repeated: a claim whose answer was lost is lost with its lease or placed again, never run twice."""

@@ -20,6 +20,7 @@ from jobs.models.ids import new_id
 from jobs.protocol import Offer, Order, Registration
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
+from jobs.states import Reason
 
 
 def register_worker(offer: Offer) -> Registration:
@@ -73,15 +74,17 @@ def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) ->
 
 
 def drain_worker(registration: Registration) -> None:
-    """It finishes what it holds and gets nothing new."""
-    _set_status(registration, WorkerStatus.DRAINING)
+    """It finishes what it holds and gets nothing new; what waits on it goes elsewhere at once."""
+    with transaction.atomic(), bounded(statement_seconds=5):
+        if _set_status(registration, WorkerStatus.DRAINING):
+            transitions.release_queued()
 
 
 def dismiss_worker(registration: Registration) -> None:
-    """It says goodbye; what it still holds is taken back."""
+    """It says goodbye, its runs have ended; what it still holds is taken back, and no try is used up."""
     with transaction.atomic(), bounded(statement_seconds=5):
         if _set_status(registration, WorkerStatus.OFFLINE):
-            endings.settle_endings(transitions.lose_held({registration.worker_id: None}))
+            endings.settle_endings(transitions.lose_held({registration.worker_id: None}, reason=Reason.RELEASED))
 
 
 def _set_status(registration: Registration, status: WorkerStatus) -> bool:

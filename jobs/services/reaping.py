@@ -25,6 +25,7 @@ class ReapResult:
     workers: int = 0
     executions: int = 0
     unclaimed: int = 0
+    released: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class _Orphaned:
 
 
 def reap_lost_workers() -> ReapResult:
-    """One pass: ended leases, placements on a former life of a worker, and messages that nobody ever took."""
+    """One pass: ended leases, placements on a former life of a worker or one that drains, messages that nobody took."""
     lease = float(settings.PUNCTUAL_LEASE_SECONDS)
     # Within a third of a lease everybody can still renew in time; a few passes late is a slow beat, not a gap.
     gap = max(lease / 3, conf.REAP_GAP_PASSES * conf.REAP_SECONDS)
@@ -59,5 +60,7 @@ def reap_lost_workers() -> ReapResult:
         orphaned = {row.id: row.keep for row in sql.fetch("orphaned_workers", {}, _Orphaned)}
         moved = transitions.lose_held({**orphaned, **lost})
         endings.settle_endings(moved)
+        # A placement that raced the beginning of the drain; else the worker's own word has released it.
+        released = transitions.release_queued()
         unclaimed = transitions.return_unclaimed()
-    return ReapResult(workers=len(lost), executions=len(moved), unclaimed=unclaimed)
+    return ReapResult(workers=len(lost), executions=len(moved), unclaimed=unclaimed, released=released)

@@ -131,6 +131,12 @@ def return_unclaimed(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
     return sql.execute("return_unclaimed", {"limit": limit, "unclaimed_seconds": conf.UNCLAIMED_SECONDS})
 
 
+def release_queued(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
+    """Takes back what waits on workers that drain: they will not take it."""
+    # What was claimed is the worker's to finish or to release.
+    return sql.execute("release_queued", {"limit": limit} | _ends(Move.RELEASE) | {"sources": [State.QUEUED.value]})
+
+
 def claim(hold: Hold) -> Claimed:
     rows = sql.fetch("claim_execution", hold.parameters() | _ends(Move.CLAIM) | {"attempt_id": new_id()}, Claimed)
     if not rows:
@@ -175,10 +181,13 @@ def end(hold: Hold, ending: Ending) -> Moved:
     return rows[0]
 
 
-def lose_held(workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | None = None) -> list[Moved]:
+def lose_held(
+    workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | None = None, reason: Reason = Reason.LOST
+) -> list[Moved]:
     """Takes away what workers held, but for the incarnation that is given for each (None: all of it).
 
     `listed`: what the workers say they run; of the incarnation that is kept, what is not in it is taken too.
+    `reason`: lost, or released by workers that have ended their runs and leave.
     """
     if not workers:
         return []
@@ -189,6 +198,7 @@ def lose_held(workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | No
             "worker_ids": list(workers),
             "keep_incarnations": list(workers.values()),
             "max_times_lost": conf.MAX_TIMES_LOST,
+            "reason": reason.value,
             "listed": None if listed is None else list(listed),
             "unlisted_seconds": conf.UNLISTED_SECONDS,
         },

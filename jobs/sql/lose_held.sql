@@ -2,11 +2,13 @@
 -- What the given workers held, but for the given incarnations, is taken from them, in one statement; where a list of what
 -- the worker runs is given, also what was claimed long ago and is not in it (a claim or an end that got lost on its way).
 -- a cancelled one ends; one that was never claimed goes back; a claimed one is lost, and goes back if it may be tried again.
+-- A worker that leaves on purpose has ended its runs: they are released, which no limit counts.
 WITH held AS MATERIALIZED (
     SELECT e.id, e.attempt, e.worker_id, e.incarnation, e.state AS was,
            CASE WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
                 WHEN e.state = 'queued' THEN 'ready'
-                WHEN v.delivery = 'at_most_once' OR e.times_lost + 1 >= %(max_times_lost)s THEN 'failed'
+                WHEN v.delivery = 'at_most_once' THEN 'failed'
+                WHEN %(reason)s = 'lost' AND e.times_lost + 1 >= %(max_times_lost)s THEN 'failed'
                 ELSE 'ready' END AS becomes
       FROM jobs_execution e
       JOIN unnest(%(worker_ids)s::uuid[], %(keep_incarnations)s::bigint[]) AS w (id, keep) ON w.id = e.worker_id
@@ -20,9 +22,9 @@ WITH held AS MATERIALIZED (
 ), moved AS (
     UPDATE jobs_execution e
        SET state = h.becomes,
-           reason = CASE h.becomes WHEN 'failed' THEN 'lost' WHEN 'cancelled' THEN 'cancelled' END,
+           reason = CASE h.becomes WHEN 'failed' THEN %(reason)s WHEN 'cancelled' THEN 'cancelled' END,
            dead_letter = CASE h.becomes WHEN 'failed' THEN 'open' END,
-           times_lost = e.times_lost + CASE WHEN h.was = 'queued' THEN 0 ELSE 1 END,
+           times_lost = e.times_lost + CASE WHEN h.was = 'queued' OR %(reason)s <> 'lost' THEN 0 ELSE 1 END,
            worker_id = CASE WHEN h.becomes = 'ready' THEN NULL ELSE e.worker_id END,
            incarnation = CASE WHEN h.becomes = 'ready' THEN NULL ELSE e.incarnation END,
            ready_at = CASE WHEN h.becomes = 'ready' THEN clock_timestamp() ELSE e.ready_at END,
@@ -30,11 +32,11 @@ WITH held AS MATERIALIZED (
       FROM held h WHERE e.id = h.id
     RETURNING e.id, e.job_id, e.run_id, e.state
 ), attempts AS (
-    UPDATE jobs_attempt a SET ended_at = clock_timestamp(), reason = 'lost'
+    UPDATE jobs_attempt a SET ended_at = clock_timestamp(), reason = %(reason)s
       FROM held h WHERE a.execution_id = h.id AND a.number = h.attempt AND h.was <> 'queued'
 ), events AS (
     INSERT INTO jobs_executionevent (id, created_at, execution_id, attempt, name, detail)
-    SELECT gen_random_uuid(), clock_timestamp(), h.id, h.attempt, 'execution.lost',
+    SELECT gen_random_uuid(), clock_timestamp(), h.id, h.attempt, 'execution.' || %(reason)s,
            jsonb_build_object('worker_id', h.worker_id, 'incarnation', h.incarnation, 'was', h.was, 'now', h.becomes)
       FROM held h)
 SELECT id, job_id, run_id, state FROM moved

@@ -1,16 +1,18 @@
-"""One real stack for all acceptance tests, started and stopped by the commands that users type."""
+"""Real stacks for the acceptance tests, started and stopped by the commands that users type."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.stack import Stack
+from tests.acceptance.deaths import Laboratory
+from tests.acceptance.stack import LEASE_SECONDS, Stack
 from tests.waiting import wait_for
 
 
@@ -22,8 +24,27 @@ def _ctrl_c_means_something() -> None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
+    with started_stack({}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def short_lease_stack() -> Iterator[Stack]:
+    """For tests of death: a worker is given up for lost in seconds."""
+    with started_stack({"PUNCTUAL_LEASE_SECONDS": str(LEASE_SECONDS), "PUNCTUAL_RENEW_SECONDS": "1"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def laboratory(short_lease_stack: Stack) -> Iterator[Laboratory]:
+    with Laboratory.opened(short_lease_stack) as opened:
+        yield opened
+
+
+@contextmanager
+def started_stack(settings: Mapping[str, str]) -> Iterator[Stack]:
     directory = Path(tempfile.mkdtemp(prefix="punctual-acceptance-"))
-    running = Stack(directory / "var")
+    running = Stack(directory / "var", settings=settings)
     try:
         running.command("up", "--detach")
         yield running

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.waiting import wait_for
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = {"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"}
 START_SECONDS = 180
+# Of the stack whose workers are killed.
+LEASE_SECONDS = 6.0
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Stack:
     var: Path
     web_port: int = field(default_factory=lambda: next(free_ports()))
     flower_port: int = field(default_factory=lambda: next(free_ports()))
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -34,6 +38,7 @@ class Stack:
             "PUNCTUAL_VAR": str(self.var),
             "PUNCTUAL_WEB_PORT": str(self.web_port),
             "PUNCTUAL_FLOWER_PORT": str(self.flower_port),
+            **self.settings,
         }
 
     def command(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -82,11 +87,11 @@ class Stack:
     def executions(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         """All of a job's executions, oldest first."""
         found: list[dict[str, Any]] = []
-        address: str | None = f"/executions?job_id={job['id']}&limit=500"
+        address = f"/executions?job_id={job['id']}&limit=500"
         while address:
             page = self.api.get(address).raise_for_status().json()
             found += page["results"]
-            address = page["next"]
+            address = (page["next"] or "").removeprefix("/api/v1")
         return found[::-1]
 
     def wait_for_end(self, job: dict[str, Any], *, seconds: float = 60) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import psutil
-
 from tests.acceptance.stack import Stack
 from tests.waiting import wait_for
 
@@ -90,25 +88,3 @@ def test_cancel_stops_a_running_program(stack: Stack) -> None:
     (execution,) = wait_for(lambda: [e for e in stack.executions(job) if e["status"] == "running"], "it runs")
     assert stack.api.put(f"/executions/{execution['id']}/cancel").status_code in {200, 202}
     assert stack.wait_for_end(job)["status"] == "cancelled"
-
-
-def test_a_killed_worker_loses_nothing(stack: Stack) -> None:
-    """kill -9 of the worker while a long job runs: it is reassigned and succeeds on its second attempt, by itself."""
-    job = stack.submit(
-        name="survivor",
-        runtime="bash",
-        script="for i in $(seq 30); do echo $PUNCTUAL_ATTEMPT/$i; sleep 1; done",
-    )
-    (execution,) = wait_for(lambda: [e for e in stack.executions(job) if e["status"] == "running"], "it runs")
-    wait_for(lambda: "1/2" in stack.log(execution), "its log is live")
-    worker = stack.process("worker")
-    family = worker.children(recursive=True)
-    worker.kill()
-
-    ended = stack.wait_for_end(job, seconds=120)
-    assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
-    assert stack.log(ended).splitlines()[-1] == "2/30"
-    assert "1/2" in stack.log(ended, attempt=1)
-    attempts = stack.api.get(f"/executions/{ended['id']}/attempts").json()["results"]
-    assert [a["reason"] for a in attempts] == ["lost", "exit"]
-    assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "the first run is gone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -10,7 +11,7 @@ from django.conf import settings
 
 from jobs import conf
 from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
-from jobs.models import Attempt, Dependency, Execution, Worker
+from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, Worker
 from jobs.protocol import Order, Registration, Report
 from jobs.services import attempts, leases, transitions
 from jobs.states import Reason
@@ -173,13 +174,52 @@ def test_a_lost_at_most_once_end_is_passed_on_to_its_dependents() -> None:
     assert Execution.objects.get(job=follower).state == "ready"
 
 
-def test_goodbye_gives_everything_back() -> None:
+def test_draining_gives_back_what_waits_and_keeps_what_was_taken() -> None:
+    worker = make_worker()
+    queued, running = make_execution(), make_execution()
+    hold = place_on(worker, queued)
+    run_on(worker, running)
+    leases.drain_worker(worker)
+    queued.refresh_from_db()
+    running.refresh_from_db()
+    assert (queued.state, queued.worker_id, queued.tries_used, queued.times_lost) == ("ready", None, 0, 0)
+    assert running.state == "running"
+    event = ExecutionEvent.objects.get()
+    assert (event.execution_id, event.name) == (queued.id, "execution.released")
+    with pytest.raises(StaleAttempt):
+        attempts.claim_attempt(hold)
+
+
+def test_what_waits_on_others_stays_when_one_drains() -> None:
+    staying, leaving = make_worker(), make_worker()
+    queued = make_execution()
+    place_on(staying, queued)
+    leases.drain_worker(leaving)
+    queued.refresh_from_db()
+    assert (queued.state, queued.worker_id) == ("queued", staying.worker_id)
+
+
+@pytest.mark.parametrize("prepare", [claim_on, run_on])
+def test_goodbye_releases_everything(prepare: Callable[[Registration, Execution], object]) -> None:
     worker = make_worker()
     execution = make_execution()
-    run_on(worker, execution)
+    prepare(worker, execution)
+    Execution.objects.update(times_lost=conf.MAX_TIMES_LOST - 1)
     leases.dismiss_worker(worker)
     execution.refresh_from_db()
     assert (execution.state, the_worker().status) == ("ready", "offline")
+    assert (execution.times_lost, execution.tries_used) == (conf.MAX_TIMES_LOST - 1, 0), "nobody is to blame"
+    assert Attempt.objects.get().reason == "released"
+    assert ExecutionEvent.objects.get().name == "execution.released"
+
+
+def test_what_may_be_claimed_once_only_ends_with_the_goodbye() -> None:
+    worker = make_worker()
+    execution = make_execution(job=make_job(delivery="at_most_once"))
+    run_on(worker, execution)
+    leases.dismiss_worker(worker)
+    execution.refresh_from_db()
+    assert (execution.state, execution.reason) == ("failed", "released")
 
 
 def test_a_former_life_neither_drains_nor_dismisses_the_present_one() -> None:

@@ -51,7 +51,13 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
             "max_times_lost": 5,
             "listed": IDS,
             "unlisted_seconds": 30.0,
+            "reason": "lost",
         },
+        {"execution_active"},
+    ),
+    (
+        "release_queued",
+        {"limit": 500, "sources": ["queued"], "target": target(Move.RELEASE)},
         {"execution_active"},
     ),
 ]

@@ -43,6 +43,16 @@ def test_a_living_worker_is_left_alone() -> None:
     assert reap_lost_workers() == ReapResult()
 
 
+def test_a_placement_that_raced_the_beginning_of_a_drain_is_taken_back() -> None:
+    execution = make_execution()
+    place_on(make_worker(), execution)
+    Worker.objects.update(status="draining")
+    assert reap_lost_workers() == ReapResult(released=1)
+    execution.refresh_from_db()
+    assert (execution.state, execution.worker_id) == ("ready", None)
+    assert reap_lost_workers() == ReapResult()
+
+
 @pytest.mark.parametrize("status", ["online", "draining"])
 @pytest.mark.parametrize("prepare", [claim_on, run_on])
 def test_an_ended_lease_moves_the_work_on_to_attempt_two(status: str, prepare: type) -> None:

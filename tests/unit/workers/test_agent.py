@@ -213,6 +213,17 @@ def test_what_does_not_finish_in_time_is_released(plane: MemoryControlPlane) -> 
     assert plane.asked[-1] == "leave 1"
 
 
+def test_a_run_that_hangs_does_not_keep_a_worker_from_leaving(
+    plane: MemoryControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.agent.RELEASE_SECONDS", 0.01)
+    agent = make_agent(plane)
+    with agent.held.holding(Hold(ID, 1, plane.worker_id, 1)) as fetching:
+        agent.drain(0.01)
+        assert fetching.stop_reason is Reason.RELEASED
+    assert plane.asked[-1] == "leave 1"
+
+
 def test_draining_works_before_the_agent_was_started(plane: MemoryControlPlane) -> None:
     make_agent(plane).drain(0)
     assert plane.asked == ["register", "drain 1", "leave 1"]

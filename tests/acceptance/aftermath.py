@@ -1,0 +1,97 @@
+"""What must be true after every death: all work ended, each once, and nothing is left of what was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from tests.acceptance.journal import attempts_of, check_journals, living_attempts
+from tests.acceptance.stack import ROOT, Stack
+from tests.waiting import wait_for
+
+UNFINISHED = "SELECT count(*) FROM jobs_execution WHERE ended_at IS NULL"
+ENDED_TWICE = """
+SELECT execution_id FROM jobs_attempt GROUP BY execution_id
+HAVING count(*) FILTER (WHERE reason NOT IN ('lost', 'released')) > 1 OR count(*) FILTER (WHERE ended_at IS NULL) > 0
+"""
+FREE_CAPACITY = (ROOT / "jobs/sql/free_capacity.sql").read_text()
+RUN_CGROUP = re.compile(r"punctual-run-(\d+)-.*")
+LAUNCHER = "workers/sandbox/launcher_process.py"
+KEPT_IN_STATE_DIRECTORY = re.compile(r"lock|instance|artifacts(/[0-9a-f]{64})?")
+
+
+def check_ended_once(stack: Stack, execution: dict[str, Any]) -> None:
+    """It succeeded, in its last attempt; the others gave it away, and none of them overlapped."""
+    attempts = attempts_of(stack, execution)
+    assert execution["status"] == "succeeded", execution
+    assert {attempt["reason"] for attempt in attempts[:-1]} <= {"lost", "released"}, attempts
+    assert attempts[-1]["reason"] == "exit"
+    assert attempts[-1]["number"] == execution["attempt"]
+    assert execution["tries_used"] == 1, "what was lost or released burnt no try"
+    check_journals(stack, execution)
+
+
+def check_aftermath(
+    stack: Stack, database: psycopg.Connection[Any], *, dead: Iterable[int], seconds: float = 60
+) -> None:
+    """`dead`: the processes that were killed."""
+    wait_for(lambda: database.execute(UNFINISHED).fetchone() == (0,), "every execution ended", seconds=seconds)
+    assert database.execute(ENDED_TWICE).fetchall() == [], "each ended once"
+    for worker in _free_capacity(database):
+        assert worker["free"] == worker["capacity"], "nothing is allocated"
+    # Other stacks may run on this host.
+    ours = {str(row[0]) for row in database.execute("SELECT id FROM jobs_execution")}
+    wait_for(lambda: not ours & living_attempts().keys(), "no process of a run is left", seconds=10)
+    killed = set(dead)
+    wait_for(lambda: not _launchers(killed), "no launcher of a dead worker is left", seconds=10)
+    # Its successor removes them before it registers.
+    assert not _cgroups(killed), "no cgroup of a dead worker is left"
+    for state in stack.var.glob("worker*"):
+        assert not _strange_files(state), "no half of a file is left"
+
+
+def _free_capacity(database: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+    pools = database.execute("SELECT DISTINCT pool FROM jobs_worker WHERE status = 'online'").fetchall()
+    rows = [
+        row
+        for (pool,) in pools
+        for row in database.execute(FREE_CAPACITY.encode(), {"pool": pool, "full_ones": True}).fetchall()
+    ]
+    assert rows, "there are workers"
+    capacities = [json.loads(row[9]) for row in rows]
+    return [
+        {"free": {"slots": row[4], "cpu": row[5], "memory_mb": row[6], "disk_mb": row[7]}, "capacity": capacity}
+        for row, capacity in zip(rows, capacities, strict=True)
+    ]
+
+
+def _launchers(workers: set[int]) -> list[list[str]]:
+    """The worker's pid is the third of their arguments."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        for at, word in enumerate(words):
+            if word.endswith(LAUNCHER) and int(words[at + 3]) in workers:
+                found.append(words)
+    return found
+
+
+def _cgroups(workers: set[int]) -> list[str]:
+    return [
+        os.path.join(directory, name)
+        for directory, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if (match := RUN_CGROUP.fullmatch(name)) and int(match[1]) in workers
+    ]
+
+
+def _strange_files(state: Path) -> list[str]:
+    found = [str(path.relative_to(state)) for path in state.rglob("*")]
+    return [name for name in found if not KEPT_IN_STATE_DIRECTORY.fullmatch(name)]

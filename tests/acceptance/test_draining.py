@@ -1,0 +1,118 @@
+"""Workers that leave: asked to by a signal, one after the other under load, or with their machine, without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.aftermath import check_ended_once
+from tests.acceptance.deaths import Laboratory, OwnWorker, frozen, make_queue
+from tests.acceptance.journal import attempts_of
+from tests.acceptance.stack import LEASE_SECONDS
+
+DEAD_HOST_SECONDS = LEASE_SECONDS + 5.0
+DRAIN_SECONDS = 4.0
+RELEASE_SECONDS = 5.0
+SLOTS = 4
+
+
+@pytest.fixture(scope="module")
+def twins(laboratory: Laboratory) -> Iterator[tuple[OwnWorker, OwnWorker]]:
+    """Two workers on this host, with a pool and a queue of their own."""
+    pool = f"pool-{uuid4().hex[:8]}"
+    with laboratory.database() as database:
+        make_queue(database, pool, pool=pool)
+    settings = {
+        "PUNCTUAL_WORKER_SLOTS": str(SLOTS),
+        "PUNCTUAL_WORKER_DRAIN_SECONDS": str(DRAIN_SECONDS),
+    }
+    first, second = (OwnWorker(laboratory, f"{pool}-{number}", pool, settings) for number in range(2))
+    yield first, second
+    for worker in (first, second):
+        worker.stop()
+
+
+@pytest.fixture
+def pair(twins: tuple[OwnWorker, OwnWorker]) -> tuple[OwnWorker, OwnWorker]:
+    """Both online, whatever became of them before."""
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(OwnWorker.start, twins))
+    return twins
+
+
+def holder_of(execution: dict[str, Any], pair: tuple[OwnWorker, OwnWorker]) -> OwnWorker:
+    (found,) = [worker for worker in pair if worker.row()["id"] == execution["worker_id"]]
+    return found
+
+
+def test_a_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]) -> None:
+    jobs = [laboratory.submit(f"rolling-{number}", 0.5, queue=pair[0].pool) for number in range(2 * SLOTS)]
+    for worker in pair:
+        gone = worker.terminate()
+        while gone.poll() is None:
+            # The load goes on: the other worker has it.
+            jobs.append(laboratory.submit(f"rolling-{len(jobs)}", 0.5, queue=worker.pool))
+        assert gone.returncode == 0
+        worker.start()
+    for job in jobs:
+        execution = laboratory.wait_for_end(job)
+        check_ended_once(laboratory.stack, execution)
+        assert [attempt["reason"] for attempt in attempts_of(laboratory.stack, execution)] == ["exit"]
+    laboratory.check_aftermath()
+
+
+def test_what_does_not_finish_in_time_is_released_and_what_waits_goes_at_once(
+    laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
+) -> None:
+    long = laboratory.submit("long", DRAIN_SECONDS * 2, queue=pair[0].pool)
+    leaving = holder_of(laboratory.execution(long, "running"), pair)
+    with frozen(leaving.running):
+        # It takes nothing now, and all slots of both are needed: some of it waits on the one that is asked to leave.
+        waiting = [laboratory.submit(f"short-{n}", 0.1, queue=leaving.pool) for n in range(2 * SLOTS - 1)]
+        for job in waiting:
+            laboratory.wait_until_placed(job)
+        gone = leaving.terminate()
+    for job in waiting:
+        check_ended_once(laboratory.stack, laboratory.wait_for_end(job))
+    assert gone.poll() is None, "it waits for the long one, and nothing waits for it"
+    assert leaving.row()["status"] == "draining"
+
+    assert gone.wait(DRAIN_SECONDS + RELEASE_SECONDS + 10) == 0
+    assert leaving.row()["status"] == "offline"
+    execution = laboratory.wait_for_end(long)
+    check_ended_once(laboratory.stack, execution)
+    assert [attempt["reason"] for attempt in attempts_of(laboratory.stack, execution)] == ["released", "exit"]
+    laboratory.check_aftermath()
+
+
+def test_a_fetch_that_hangs_is_released_and_keeps_no_worker_from_leaving(
+    laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
+) -> None:
+    job = laboratory.submit_for_later("hanging", 0.1, queue=pair[0].pool)
+    with frozen(laboratory.stack.process("seaweedfs")):
+        laboratory.execute(job)
+        leaving = holder_of(laboratory.execution(job, "claimed"), pair)
+        assert leaving.terminate().wait(DRAIN_SECONDS + RELEASE_SECONDS + 10) == 0
+    execution = laboratory.wait_for_end(job)
+    check_ended_once(laboratory.stack, execution)
+    assert [attempt["reason"] for attempt in attempts_of(laboratory.stack, execution)] == ["released", "exit"]
+    leaving.start()
+    laboratory.check_aftermath()
+
+
+def test_a_dead_machine_is_given_up_when_its_lease_has_ended(
+    laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
+) -> None:
+    job = laboratory.submit("machine", 2, queue=pair[0].pool)
+    execution = laboratory.execution(job, "running")
+    laboratory.wait_for_line(execution, "tick")
+    victim = holder_of(execution, pair)
+    killed = victim.kill()
+    laboratory.check_end(job, attempts=2, killed=killed, within=DEAD_HOST_SECONDS)
+    assert victim.row()["status"] == "lost"
+    victim.start()  # the machine comes back, under its name
+    laboratory.check_aftermath()

@@ -1,0 +1,130 @@
+"""kill -9 of a worker at every stage of a run, and of what it stands on: all work ends, once, and nothing is left."""
+
+from __future__ import annotations
+
+import statistics
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.aftermath import check_ended_once
+from tests.acceptance.deaths import Laboratory, frozen, make_queue, object_exists
+from tests.acceptance.journal import attempts_of
+
+# What the documents promise of a process that its supervisor restarts.
+CRASH_SECONDS = 10.0
+LATEST_SECONDS = 30.0  # of any one of them, on a machine that is busy with something else, too
+DEATHS = 5
+LOAD = 16
+WAITING = 1000
+# Asking for each through the API would take longer than all the rest.
+MULTIPLY = """
+INSERT INTO jobs_execution
+SELECT (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'run_id', gen_random_uuid()))).*
+  FROM jobs_execution e, generate_series(1, %s) WHERE e.id = %s
+"""
+
+
+def test_killed_while_it_is_idle(laboratory: Laboratory) -> None:
+    killed = laboratory.kill(laboratory.stack.process("worker"))
+    job = laboratory.submit("idle", 0)
+    laboratory.check_end(job, attempts=1, killed=killed, within=LATEST_SECONDS)
+    laboratory.check_aftermath()
+
+
+def test_killed_while_it_fetches(laboratory: Laboratory) -> None:
+    """The object store stands still from before the claim until the worker is dead."""
+    worker, store = laboratory.stack.process("worker"), laboratory.stack.process("seaweedfs")
+    job = laboratory.submit_for_later("fetching", 0.3)
+    with frozen(store):
+        laboratory.execute(job)
+        laboratory.execution(job, "claimed")
+        killed = laboratory.kill(worker)
+    execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
+    assert attempts_of(laboratory.stack, execution)[0]["started_at"] is None
+    laboratory.check_aftermath()
+
+
+def test_killed_while_it_runs(laboratory: Laboratory) -> None:
+    worker = laboratory.stack.process("worker")
+    job = laboratory.submit("running", 2)
+    laboratory.wait_for_line(laboratory.execution(job, "running"), "tick")
+    killed = laboratory.kill(worker)
+    execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
+    assert laboratory.stack.log(execution, attempt=1).startswith("start"), "what the dead one wrote is kept"
+    laboratory.check_aftermath()
+
+
+def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
+    """The object store stands still before the program ends; then its last line is there and its output is not."""
+    worker, store = laboratory.stack.process("worker"), laboratory.stack.process("seaweedfs")
+    job = laboratory.submit("uploading", 1.5)
+    execution = laboratory.execution(job, "running")
+    laboratory.wait_for_line(execution, "start")
+    with frozen(store):
+        laboratory.wait_for_line(execution, "end")
+        assert laboratory.execution(job, "running")
+        killed = laboratory.kill(worker)
+    execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
+    check_output(laboratory, execution["id"])
+    laboratory.check_aftermath()
+
+
+def test_killed_between_upload_and_commit(laboratory: Laboratory) -> None:
+    """The attempt's row is locked: its end waits for it, with the output already stored."""
+    worker = laboratory.stack.process("worker")
+    job = laboratory.submit("committing", 1)
+    execution = laboratory.execution(job, "running")
+    with laboratory.database() as own, laboratory.database() as other, own.transaction():
+        own.execute("SELECT 1 FROM jobs_attempt WHERE execution_id = %s FOR UPDATE", (execution["id"],))
+        laboratory.wait_until_blocked(other, own)
+        assert object_exists(laboratory, f"outputs/{execution['id']}/1/")
+        killed = laboratory.kill(worker)
+    execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
+    check_output(laboratory, execution["id"])
+    laboratory.check_aftermath()
+
+
+def test_a_crash_is_recovered_in_ten_seconds(laboratory: Laboratory) -> None:
+    assert len(laboratory.recovered) == DEATHS
+    assert statistics.median(laboratory.recovered) <= CRASH_SECONDS, laboratory.recovered
+
+
+def check_output(laboratory: Laboratory, execution_id: str) -> None:
+    """There is one, and it is that of the attempt that ended."""
+    (output,) = laboratory.stack.api.get(f"/executions/{execution_id}/outputs").json()["results"]
+    assert laboratory.stack.api.get(output["url"]).text == "2"
+
+
+@pytest.mark.parametrize("engine", ["postgres", "valkey"])
+def test_an_engine_is_killed_under_load(laboratory: Laboratory, engine: str) -> None:
+    jobs = [laboratory.submit(f"{engine}-{number}", 0.5 + number / 8) for number in range(LOAD)]
+    laboratory.execution(jobs[-1], "running")
+    laboratory.stack.process(engine).kill()
+    for job in jobs:
+        check_ended_once(laboratory.stack, laboratory.wait_for_end(job))
+    laboratory.check_aftermath()
+
+
+def test_a_thousand_that_wait_for_their_queue_are_in_nobodys_way(laboratory: Laboratory) -> None:
+    queue = f"narrow-{uuid4().hex[:8]}"
+    with laboratory.database() as database:
+        make_queue(database, queue, limit=1)
+    holder = laboratory.submit("holder", 600, queue=queue)
+    laboratory.execution(holder, "running")
+    waiting = laboratory.submit("waiting", 0, queue=queue)
+    first = laboratory.execution(waiting, "ready")
+    with laboratory.database() as database:
+        database.execute(MULTIPLY, (WAITING - 1, first["id"]))
+
+    others = [laboratory.submit(f"other-{number}", 0.1) for number in range(5)]
+    for job in others:
+        check_ended_once(laboratory.stack, laboratory.wait_for_end(job))
+    held = laboratory.stack.executions(waiting)
+    assert [execution["status"] for execution in held] == ["ready"] * WAITING
+    explained = laboratory.stack.api.get(f"/executions/{first['id']}/explain").json()
+    assert "1 of at most 1 of its queue are active" in str(explained["gates"])
+
+    for job in (waiting, holder):
+        laboratory.stack.api.put(f"/jobs/{job['id']}/cancel").raise_for_status()
+    laboratory.check_aftermath()
