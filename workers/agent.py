@@ -28,6 +28,10 @@ LOOKS_A_LEASE = 60
 GATHER_SECONDS = 0.05
 # A run that was stopped is reported in less; one that hangs on the object store is released by the goodbye.
 RELEASE_SECONDS = 5.0
+# A renewal that failed is repeated sooner than the next is due: the control plane may be back any moment.
+RENEW_AGAIN_SECONDS = 1.0
+# How long runs that were stopped because the lease had ended get to say so, before a new life loses them.
+REPORT_SECONDS = 3.0
 
 
 class Agent:
@@ -90,14 +94,17 @@ class Agent:
         self._quietly("say goodbye", lambda: self._control_plane.leave(self.held.registration))
 
     def _loop(self) -> None:
+        pause = self._renew_seconds
         while not self._stopping.is_set():
-            if self._asked.wait(self._renew_seconds) and self._stopping.wait(GATHER_SECONDS):
+            if self._asked.wait(pause) and self._stopping.wait(GATHER_SECONDS):
                 return
             self._asked.clear()
+            pause = self._renew_seconds
             try:
                 self.renew()
             except Exception:
                 logger.exception("The lease was not renewed; trying again")
+                pause = min(pause, RENEW_AGAIN_SECONDS)
 
     def _watch_deadline(self) -> None:
         while not self._stopping.wait(self._lease_seconds / LOOKS_A_LEASE):
@@ -115,6 +122,7 @@ class Agent:
         except WorkerLeaseLost:
             logger.warning("The lease was lost: stopping every run and registering anew")
             self.held.stop_all(Reason.RELEASED)
+            self.held.wait_until_empty(REPORT_SECONDS)
             self._register_anew()
             return
         self._trust(sent_at)

@@ -17,6 +17,7 @@ from django.db import InterfaceError, OperationalError
 
 from jobs import storage
 from jobs.errors import StaleAttempt, StorageUnavailable
+from jobs.patience import patience
 from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput
 from jobs.services import attempts, leases, logs
 from jobs.services.database import pooled
@@ -26,8 +27,13 @@ from workers.errors import ControlPlaneUnavailable
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-RETRY_FOR_SECONDS = 20.0
+RETRY_FOR_SECONDS = 30.0
+# What a run came to is worth more patience: nobody is taken for lost right after an outage.
+REPORT_FOR_SECONDS = 120.0
 RETRY_EVERY_SECONDS = 0.5
+# Longer than Postgres itself allows each statement; a renewal must leave time for another before the runs are stopped.
+ANSWER_SECONDS = 15.0
+RENEWAL_SECONDS = 6.0
 
 
 class DirectControlPlane:
@@ -36,7 +42,7 @@ class DirectControlPlane:
 
     def renew(self, registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
         """Not repeated here: whoever renews does so in a rhythm of its own."""
-        with _connected():
+        with _connected(RENEWAL_SECONDS):
             return leases.renew_lease(registration, held)
 
     def drain(self, registration: Registration) -> None:
@@ -74,7 +80,7 @@ class DirectControlPlane:
                     return None
                 raise
 
-        moved = _persist(finish)
+        moved = _persist(finish, REPORT_FOR_SECONDS)
         wake_beat()
         return moved
 
@@ -92,8 +98,8 @@ def _rewound(body: IO[bytes]) -> IO[bytes]:
     return body
 
 
-def _persist(call: Callable[[], Answer]) -> Answer:
-    deadline = time.monotonic() + RETRY_FOR_SECONDS
+def _persist(call: Callable[[], Answer], seconds: float = RETRY_FOR_SECONDS) -> Answer:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             with _connected():
@@ -106,10 +112,10 @@ def _persist(call: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def _connected() -> Iterator[None]:
-    """A database that is away is a control plane that is away."""
+def _connected(answer_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
+    """A database that is away, or frozen, is a control plane that is away."""
     try:
-        with pooled():
+        with patience(answer_seconds), pooled():
             yield
     except (OperationalError, InterfaceError) as error:
         raise ControlPlaneUnavailable(f"The control plane does not answer: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import dj_database_url
 
+from jobs.patience import PatientConnection
 from scheduler_project.settings.celery import *  # noqa: F403 - Celery reads its settings from here by their CELERY_ prefix
 from scheduler_project.settings.environment import read_environment
 from workers.configuration import WorkerSettings
@@ -82,7 +83,12 @@ DATABASES["default"] |= {
         "keepalives_interval": 2,
         "keepalives_count": 3,
         "prepare_threshold": None,
-        "pool": {"min_size": 1, "max_size": environment.database_pool_size, "timeout": 4},
+        "pool": {
+            "min_size": 1,
+            "max_size": environment.database_pool_size,
+            "timeout": 4,
+            "connection_class": PatientConnection,
+        },
     },
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

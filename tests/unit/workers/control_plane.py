@@ -23,6 +23,7 @@ class MemoryControlPlane:
         self.evicted = threading.Event()
         self.name_is_taken = False
         self.on_renew: Callable[[], list[Order]] = list
+        self.on_register: Callable[[], None] = lambda: None
         self.on_leave: Callable[[], None] = lambda: None
         self.on_read: Callable[[str], Iterator[bytes]] = lambda _sha256: iter(())
         self.claimed: Claimed | None = None
@@ -30,6 +31,7 @@ class MemoryControlPlane:
 
     def register(self, offer: Offer) -> Registration:
         self.asked.append("register")
+        self.on_register()
         if self.name_is_taken:
             raise WorkerNameTaken
         self._incarnation += 1

@@ -291,3 +291,20 @@ def test_it_ends_its_guardian_before_it_gives_its_work_away(plane: MemoryControl
     plane.on_leave = lambda: gone.append(not os.path.exists(f"/proc/{guardian.pid}"))
     make_agent(plane, guardian=guardian).drain(0)
     assert gone == [True]
+
+
+def test_a_renewal_that_failed_is_repeated_soon(plane: MemoryControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.agent.RENEW_AGAIN_SECONDS", 0.01)
+    plane.on_renew = fail
+    with started(make_agent(plane, lease=600, renew=1)):
+        wait_for(lambda: len(plane.renewals) > 20, "it does not wait for the next to be due", seconds=DEADLINE)
+
+
+def test_runs_that_a_lost_lease_stopped_say_so_before_a_new_life_loses_them(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    Running(agent)
+    left: list[int] = []
+    plane.on_renew = lose
+    plane.on_register = lambda: left.append(len(agent.held.pairs()))
+    agent.renew()
+    assert left == [0]
