@@ -9,13 +9,25 @@ from collections.abc import Sequence
 import typer
 
 from cli.app import app
-from cli.commands import audit, calendars, dead_letters, edit, executions, explain, jobs, outputs, submit, workers
+from cli.commands import (
+    audit,
+    calendars,
+    dead_letters,
+    edit,
+    executions,
+    explain,
+    jobs,
+    outputs,
+    queues,
+    submit,
+    workers,
+)
 from cli.errors import CliError
 from cli.following import EXIT_INTERRUPTED
 from cli.terminal import say
 
 # Importing a module of commands is what registers them.
-COMMANDS = (submit, edit, jobs, calendars, executions, explain, dead_letters, outputs, workers, audit)
+COMMANDS = (submit, edit, jobs, calendars, executions, explain, dead_letters, outputs, workers, queues, audit)
 
 EXIT_USAGE = 2
 EXIT_BROKEN_PIPE = 141

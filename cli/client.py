@@ -23,6 +23,7 @@ from cli.records import (
     JsonObject,
     LogChunk,
     Output,
+    Queue,
     Upload,
     Worker,
     as_objects,
@@ -178,6 +179,9 @@ class Client:
 
     def workers(self, *, limit: int = 100) -> list[Worker]:
         return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
+
+    def queues(self, *, limit: int = 500) -> list[Queue]:
+        return [Queue.parse(item) for item in self._listing("queues", {}, limit)]
 
     def audit_firings(self, *, from_: str, to: str | None = None, job_id: str | None = None) -> JsonObject:
         return self._transport.get("audit/firings", {"from": from_, **_given(to=to, job_id=job_id)})

@@ -211,6 +211,7 @@ class Artifact:
 @dataclass(frozen=True)
 class Worker:
     id: str
+    name: str
     status: str
     host: str
     pool: str
@@ -224,10 +225,39 @@ class Worker:
         names = capabilities if isinstance(capabilities, list | dict) else []
         return cls(
             id=_text(data, "id"),
+            name=_optional_text(data, "name") or "",
             status=_text(data, "status"),
             host=_optional_text(data, "host") or "",
             pool=_optional_text(data, "pool") or "",
             slots=_optional_number(data, "slots"),
             capabilities=tuple(sorted(str(name) for name in names)),
+            raw=data,
+        )
+
+    def able_to(self) -> str:
+        """What it can run, each with its version where the worker told one."""
+        details = self.raw.get("details")
+        runtimes = details.get("runtimes") if isinstance(details, dict) else None
+        versions = runtimes if isinstance(runtimes, dict) else {}
+        return ", ".join(f"{name} {versions.get(name, '')}".rstrip() for name in self.capabilities)
+
+
+@dataclass(frozen=True)
+class Queue:
+    name: str
+    pool: str
+    priority: int
+    max_concurrency: int | None
+    paused: bool
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Queue:
+        return cls(
+            name=_text(data, "name"),
+            pool=_text(data, "pool"),
+            priority=_number(data, "priority"),
+            max_concurrency=_optional_number(data, "max_concurrency"),
+            paused=data.get("paused") is True,
             raw=data,
         )

@@ -1,7 +1,11 @@
-"""What this machine offers: detected, unless the configuration says otherwise."""
+"""What this machine offers: detected, unless the configuration says otherwise.
+
+Workers that share a machine offer a share of it each: together never more than there is.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import socket
@@ -31,10 +35,11 @@ class Capacity:
 
 
 def measure_capacity(settings: WorkerSettings) -> Capacity:
-    cpu = settings.cpu or float(len(os.sched_getaffinity(0)))
-    memory_mb = settings.memory_mb or int(_memory_bytes() * MEMORY_SHARE) // MEGABYTE
+    shared_by = settings.on_host
+    cpu = settings.cpu or math.floor(100 * len(os.sched_getaffinity(0)) / shared_by) / 100
+    memory_mb = settings.memory_mb or int(_memory_bytes() * MEMORY_SHARE / shared_by) // MEGABYTE
     # /work is a tmpfs: what a run writes there is memory of this machine, too.
-    free_disk = shutil.disk_usage(settings.state_dir).free // MEGABYTE
+    free_disk = shutil.disk_usage(settings.state_dir).free // MEGABYTE / shared_by
     return Capacity(
         host=socket.gethostname(),
         name=settings.name or socket.gethostname(),
@@ -47,9 +52,13 @@ def measure_capacity(settings: WorkerSettings) -> Capacity:
 
 
 def describe_host(host: Host, interpreters: Mapping[str, Interpreter]) -> dict[str, object]:
+    """What was found on the machine as a whole, whatever part of it this worker offers."""
     return {
         "bubblewrap": host.version,
         "cgroups": str(host.cgroup_mode),
+        "network": False,  # no run is given any
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_mb": _memory_bytes() // MEGABYTE,
         "runtimes": {name: interpreter.version for name, interpreter in interpreters.items()},
     }
 

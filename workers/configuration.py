@@ -18,3 +18,4 @@ class WorkerSettings:
     drain_seconds: float
     cache_mb: int
     resources: Mapping[str, int] = field(default_factory=dict)
+    on_host: int = 1  # how many workers share the machine

@@ -18,12 +18,13 @@ def workers(output: FormatOption = Format.TABLE) -> None:
     rows = [
         (
             worker.id,
+            worker.name,
             worker.status,
             worker.host,
             worker.pool,
             "" if worker.slots is None else str(worker.slots),
-            " ".join(worker.capabilities),
+            worker.able_to(),
         )
         for worker in found
     ]
-    write_table(("ID", "STATUS", "HOST", "POOL", "SLOTS", "CAPABILITIES"), rows)
+    write_table(("ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "CAPABILITIES"), rows)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from jobs.admin.read_only import ModelAdmin
 from jobs.models import Queue
+from jobs.services.queues import pause_queues, resume_queues
 
 
 @admin.register(Queue)
@@ -15,6 +17,16 @@ class QueueAdmin(ModelAdmin[Queue]):
     list_filter = ["pool", "paused"]
     search_fields = ["name"]
     ordering = ["name"]
+    actions = ["pause", "resume"]
+
+    @admin.action(description="Pause selected queues", permissions=["change"])
+    def pause(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
+        count = pause_queues(rows.values_list("id", flat=True))
+        self.message_user(request, f"Paused {count}: nothing more of it is placed, and what runs goes on.")
+
+    @admin.action(description="Resume selected queues", permissions=["change"])
+    def resume(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
+        self.message_user(request, f"Resumed {resume_queues(rows.values_list('id', flat=True))}.")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Queue | None = None) -> list[str]:
         # Jobs are submitted to a queue by its name.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin
 from jobs.models import Worker
+from jobs.protocol import Registration
+from jobs.services.leases import drain_worker
 
 
 @admin.register(Worker)
@@ -16,6 +20,17 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_filter = ["status", "pool"]
     search_fields = ["name", "host", "=id"]
     ordering = ["name"]
+    actions = ["drain"]
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("jobs.change_worker")
+
+    @admin.action(description="Drain selected workers", permissions=["operate"])
+    def drain(self, request: HttpRequest, rows: QuerySet[Worker]) -> None:
+        """What runs there goes on; restarting the worker puts it online again."""
+        drained = [w for w in rows if drain_worker(Registration(w.id, w.incarnation))]
+        names = ", ".join(worker.name for worker in drained) or "nothing: those are gone"
+        self.message_user(request, f"Draining {names}.")
 
     @admin.display(description="status", ordering="status")
     def status_badge(self, worker: Worker) -> SafeString:
@@ -23,4 +38,5 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description="capabilities")
     def able_to(self, worker: Worker) -> str:
-        return ", ".join(worker.capabilities)
+        versions = worker.details.get("runtimes", {})
+        return ", ".join(f"{name} {versions.get(name, '')}".rstrip() for name in worker.capabilities)

@@ -196,12 +196,13 @@ class AnnouncedOutput(serializers.Serializer[Announced]):
 
 class WorkerOutput(serializers.ModelSerializer[Worker]):
     resources = serializers.DictField(child=serializers.IntegerField())
+    details = serializers.DictField(help_text="What it found on its machine: versions, cgroups, network.")
 
     class Meta:
         model = Worker
         fields = [
             "id", "name", "pool", "host", "status", "incarnation", "lease_until", "capabilities", "slots", "cpu",
-            "memory_mb", "disk_mb", "resources", "registered_at",
+            "memory_mb", "disk_mb", "resources", "details", "registered_at",
         ]  # fmt: skip
         read_only_fields = fields
 

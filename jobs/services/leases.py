@@ -73,11 +73,13 @@ def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) ->
         )
 
 
-def drain_worker(registration: Registration) -> None:
-    """It finishes what it holds and gets nothing new; what waits on it goes elsewhere at once."""
+def drain_worker(registration: Registration) -> bool:
+    """It finishes what it holds and gets nothing new; what waits on it goes elsewhere at once. False: it is gone."""
     with transaction.atomic(), bounded(statement_seconds=5):
-        if _set_status(registration, WorkerStatus.DRAINING):
+        drains = _set_status(registration, WorkerStatus.DRAINING)
+        if drains:
             transitions.release_queued()
+    return drains
 
 
 def dismiss_worker(registration: Registration) -> None:

@@ -178,4 +178,5 @@ PUNCTUAL_WORKER = WorkerSettings(
     drain_seconds=environment.worker_drain_seconds,
     cache_mb=environment.worker_cache_mb,
     resources=environment.worker_resources,
+    on_host=environment.workers_on_host,
 )

@@ -27,6 +27,7 @@ def twins(laboratory: Laboratory) -> Iterator[tuple[OwnWorker, OwnWorker]]:
     with laboratory.database() as database:
         make_queue(database, pool, pool=pool)
     settings = {
+        "PUNCTUAL_WORKERS_ON_HOST": "2",
         "PUNCTUAL_WORKER_SLOTS": str(SLOTS),
         "PUNCTUAL_WORKER_DRAIN_SECONDS": str(DRAIN_SECONDS),
     }

@@ -15,10 +15,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from jobs.models import ApiToken, Dependency, Execution, Queue
+from jobs.models import ApiToken, Dependency, Execution, Queue, Worker
 from jobs.services import placement
 from jobs.services.attempts import claim_attempt
 from jobs.services.calendars import create_calendar
+from jobs.services.explaining import explain_execution
 from tests.factories import hold_of, make_execution, make_job, make_schedule, make_user, make_worker
 from tests.integration.api.conftest import API
 
@@ -111,10 +112,10 @@ def test_bootstrap_can_be_repeated_and_follows_its_secrets(
     assert ApiToken.objects.filter(owner=admin).count() == 1
 
 
-def act(client: Client, action: str, *executions: Execution) -> str:
-    """Runs an action of the list of executions; the page that follows."""
-    body = {"action": action, ACTION_CHECKBOX_NAME: [str(execution.id) for execution in executions]}
-    return client.post("/admin/jobs/execution/", body, follow=True).content.decode()
+def act(client: Client, action: str, *rows: Execution | Queue | Worker) -> str:
+    """Runs an action of the list of such rows; the page that follows."""
+    body = {"action": action, ACTION_CHECKBOX_NAME: [str(row.id) for row in rows]}
+    return client.post(f"/admin/jobs/{rows[0]._meta.model_name}/", body, follow=True).content.decode()
 
 
 def test_executions_are_cancelled_retried_redriven_and_dismissed_from_the_list(admin: Client) -> None:
@@ -150,3 +151,44 @@ def test_who_may_only_look_has_no_actions(db: None) -> None:
     act(client, "cancel", execution)
     execution.refresh_from_db()
     assert execution.state == "ready"
+
+
+def test_queues_are_paused_and_resumed_and_what_waits_says_so(admin: Client) -> None:
+    make_worker()
+    execution = make_execution()
+    queue = Queue.objects.get(name="default")
+    assert "Paused 1" in act(admin, "pause", queue)
+    assert placement.place_ready_executions().placed == 0
+    assert "queue default is paused" in explain_execution(execution.id).words
+    assert "Paused 0" in act(admin, "pause", queue)
+    assert "Resumed 1" in act(admin, "resume", queue)
+    assert placement.place_ready_executions().placed == 1
+
+
+def test_workers_are_drained_and_what_waits_there_goes_elsewhere(admin: Client) -> None:
+    make_worker(name="alpha")
+    execution = make_execution()
+    placement.place_ready_executions()
+    assert "Draining alpha" in act(admin, "drain", Worker.objects.get())
+    execution.refresh_from_db()
+    assert (Worker.objects.get().status, execution.state) == ("draining", "ready")
+    Worker.objects.update(status="lost")
+    assert "those are gone" in act(admin, "drain", Worker.objects.get())
+    assert Worker.objects.get().status == "lost"
+
+
+def test_who_may_only_look_drains_and_pauses_nothing(db: None) -> None:
+    viewer = make_user(is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename__in=["view_worker", "view_queue"]))
+    client = Client()
+    client.force_login(viewer)
+    make_worker()
+    act(client, "drain", Worker.objects.get())
+    act(client, "pause", Queue.objects.get(name="default"))
+    assert Worker.objects.get().status == "online"
+    assert not Queue.objects.filter(paused=True).exists()
+
+
+def test_workers_show_their_versions(admin: Client) -> None:
+    make_worker(details={"runtimes": {"python": "3.11.2"}, "cgroups": "v2"})
+    assert "python 3.11.2" in admin.get("/admin/jobs/worker/").content.decode()

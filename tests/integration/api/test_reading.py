@@ -111,11 +111,12 @@ def test_others_things_do_not_exist(client: APIClient, stranger: APIClient, staf
 
 
 def test_workers_and_queues_are_seen_by_all(stranger: APIClient) -> None:
-    worker = make_worker(name="w1")
+    worker = make_worker(name="w1", details={"cgroups": "v2", "network": False})
 
     assert [w["name"] for w in stranger.get(f"{API}/workers?status=online").json()["results"]] == ["w1"]
     assert stranger.get(f"{API}/workers?status=lost").json()["results"] == []
-    assert stranger.get(f"{API}/workers/{worker.worker_id}").json()["status"] == "online"
+    shown = stranger.get(f"{API}/workers/{worker.worker_id}").json()
+    assert (shown["status"], shown["details"]) == ("online", {"cgroups": "v2", "network": False})
     assert [q["name"] for q in stranger.get(f"{API}/queues").json()["results"]] == ["default"]
 
 

@@ -1,0 +1,25 @@
+"""Pausing queues: nothing of a paused one is placed; what a worker has already goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs import wakeups
+from jobs.models import Queue
+
+
+def pause_queues(queue_ids: Iterable[UUID]) -> int:
+    """How many were not paused yet."""
+    return Queue.objects.filter(id__in=list(queue_ids), paused=False).update(paused=True)
+
+
+def resume_queues(queue_ids: Iterable[UUID]) -> int:
+    """How many were paused; what has waited in them is looked at now."""
+    with transaction.atomic():
+        resumed = Queue.objects.filter(id__in=list(queue_ids), paused=True).update(paused=False)
+        if resumed:
+            transaction.on_commit(wakeups.wake_beat)
+    return resumed
