@@ -203,5 +203,5 @@ def test_a_wrong_token_is_told_from_a_missing_thing(stack: Stack) -> None:
 
 def test_workers_are_listed(stack: Stack) -> None:
     lines = punctual(stack, "workers").stdout.splitlines()
-    assert lines[0].startswith("ID\tSTATUS")
+    assert lines[0].startswith("ID\tNAME\tSTATUS")
     assert any("bash" in line and "python" in line for line in lines[1:])

@@ -55,8 +55,9 @@ def test_a_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair
     for worker in pair:
         gone = worker.terminate()
         while gone.poll() is None:
-            # The load goes on: the other worker has it.
+            # The load goes on, as fast as the other worker takes it.
             jobs.append(laboratory.submit(f"rolling-{len(jobs)}", 0.5, queue=worker.pool))
+            laboratory.wait_until_placed(jobs[-1])
         assert gone.returncode == 0
         worker.start()
     for job in jobs:

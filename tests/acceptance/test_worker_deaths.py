@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 from uuid import uuid4
 
 import pytest
 
 from tests.acceptance.aftermath import check_ended_once
 from tests.acceptance.deaths import Laboratory, frozen, make_queue, object_exists
-from tests.acceptance.journal import attempts_of
+from tests.acceptance.journal import Witness, attempts_of
+from tests.waiting import wait_for
 
 # What the documents promise of a process that its supervisor restarts.
 CRASH_SECONDS = 10.0
@@ -23,6 +26,18 @@ INSERT INTO jobs_execution
 SELECT (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'run_id', gen_random_uuid()))).*
   FROM jobs_execution e, generate_series(1, %s) WHERE e.id = %s
 """
+
+
+def test_the_witness_sees_attempts_that_overlap() -> None:
+    told = [{"PUNCTUAL_EXECUTION_ID": "of-nobody", "PUNCTUAL_ATTEMPT": number} for number in ("1", "2")]
+    with Witness().watching() as witness:
+        running = [subprocess.Popen(["sleep", "60"], env={**os.environ, **told_one}) for told_one in told]
+        try:
+            wait_for(lambda: ("of-nobody", ["1", "2"]) in witness.overlaps, "it sees both", seconds=10)
+        finally:
+            for process in running:
+                process.kill()
+                process.wait(10)
 
 
 def test_killed_while_it_is_idle(laboratory: Laboratory) -> None:
