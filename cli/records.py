@@ -216,6 +216,9 @@ class Worker:
     host: str
     pool: str
     slots: int | None
+    runs: int | None  # None: it has not said yet
+    load: float | None
+    used_at: str | None
     capabilities: tuple[str, ...]
     raw: JsonObject = field(repr=False, compare=False)
 
@@ -223,6 +226,9 @@ class Worker:
     def parse(cls, data: JsonObject) -> Worker:
         capabilities = data.get("capabilities") or []
         names = capabilities if isinstance(capabilities, list | dict) else []
+        told = data.get("usage")
+        usage: JsonObject = told if isinstance(told, dict) else {}
+        load = usage.get("load")
         return cls(
             id=_text(data, "id"),
             name=_optional_text(data, "name") or "",
@@ -230,6 +236,9 @@ class Worker:
             host=_optional_text(data, "host") or "",
             pool=_optional_text(data, "pool") or "",
             slots=_optional_number(data, "slots"),
+            runs=_optional_number(usage, "runs"),
+            load=float(load) if isinstance(load, int | float) else None,
+            used_at=_optional_text(usage, "at"),
             capabilities=tuple(sorted(str(name) for name in names)),
             raw=data,
         )

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django_celery_beat.schedulers import DatabaseScheduler
@@ -22,7 +22,7 @@ from django_celery_beat.schedulers import DatabaseScheduler
 from jobs import conf
 from jobs.broker import BrokerSender
 from jobs.due_window import Announcer, DatabaseClock, DueWindow
-from jobs.messages import Publication
+from jobs.messages import Publication, worker_queue
 from jobs.services import transitions
 from jobs.services.counting import add_counts
 from jobs.services.database import pooled
@@ -31,10 +31,10 @@ from jobs.services.dependencies import SweepResult, sweep_blocked
 from jobs.services.duties import SYSTEM_TASKS, claim_tick, hold_duty
 from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_next_due
 from jobs.services.placement import place_ready_executions
-from jobs.services.publishing import republish_unclaimed
+from jobs.services.publishing import probe_suspects, republish_unclaimed
 from jobs.services.reaping import reap_lost_workers
 from jobs.stage import Stage
-from jobs.wakeups import HurriedRedis, WakeListener
+from jobs.wakeups import HurriedRedis, WakeListener, hurried_redis
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,11 @@ CLOCK_SECONDS = 10.0
 COUNT_SECONDS = 10.0
 REPUBLISH_LOOK_SECONDS = 1.0
 MAX_OUTBOX_BATCHES = 1000
+
+
+def _is_idle(worker_id: UUID) -> bool:
+    """Whether nothing lies in the worker's queue; False as well if Redis does not say."""
+    return hurried_redis().attempt(lambda client: client.llen(worker_queue(worker_id))) == 0
 
 
 class TickNotOurs(Exception):
@@ -183,11 +188,13 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         while self._outbox:
             self._sender.send(self._outbox.popleft())
         if time.monotonic() >= self._next_look and republish_unclaimed(self._sender.send) < conf.PUBLISH_BATCH_MESSAGES:
+            probe_suspects(self._sender.send, _is_idle)
             self._next_look = time.monotonic() + REPUBLISH_LOOK_SECONDS
         return max(0.0, self._next_look - time.monotonic())
 
     def _reap(self) -> float:
-        reaped = reap_lost_workers()
+        # Nobody is to blame for what never arrived.
+        reaped = reap_lost_workers(blame=self._listener.hearing_seconds > conf.UNCLAIMED_SECONDS)
         self._swept = sweep_blocked(after=self._swept.after)
         if expire_overdue() or reaped.executions or reaped.unclaimed or reaped.released or self._swept.unblocked:
             self._placing.notify()

@@ -36,6 +36,11 @@ class Publication:
         return RunMessage(self.execution_id, self.attempt)
 
 
+def probe(worker_id: UUID) -> Publication:
+    """Of an execution that there is not: a worker that takes it runs nothing, and shows that it takes messages."""
+    return Publication(UUID(int=0), 1, worker_id, "probe")
+
+
 def parse_run_message(execution_id: object, attempt: object) -> RunMessage | None:
     """None for what no beat of ours sent: anybody who can write to Redis can write anything."""
     if not isinstance(execution_id, str) or type(attempt) is not int or not 0 < attempt < 2**31:

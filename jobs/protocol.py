@@ -34,6 +34,16 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a worker uses now, and that it still takes messages; it says so with every renewal."""
+
+    runs: int
+    taken: int  # messages that it took off its queue in this life
+    load: float  # of its machine, over a minute
+    memory_available_mb: int  # of its machine
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """An attempt that the worker must stop: cancelled by somebody, or no longer its own."""
 

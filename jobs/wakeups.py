@@ -78,7 +78,14 @@ class WakeListener:
             health_check_interval=10,
         )
         self._subscription: redis.client.PubSub | None = None
+        self._heard_since: float | None = None
         self._deaf_until = 0.0
+
+    @property
+    def hearing_seconds(self) -> float:
+        """For how long Redis has been there without a break, as far as this listener can tell."""
+        since = self._heard_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -100,6 +107,7 @@ class WakeListener:
         if self._subscription is None:
             self._subscription = self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
             self._subscription.subscribe(self._channel)
+            self._heard_since = time.monotonic()
         while (left := deadline - time.monotonic()) > 0:
             if self._subscription.get_message(timeout=left) is not None:
                 # One look serves every wake-up that has come meanwhile.
@@ -109,7 +117,7 @@ class WakeListener:
         return False
 
     def close(self) -> None:
-        subscription, self._subscription = self._subscription, None
+        subscription, self._subscription, self._heard_since = self._subscription, None, None
         if subscription is not None:
             try:
                 subscription.close()

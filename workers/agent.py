@@ -18,6 +18,7 @@ from workers.errors import ControlPlaneUnavailable, GuardianUnavailable
 from workers.guardian import Guardian
 from workers.guardian_process import now
 from workers.held_runs import HeldRuns
+from workers.usage import measure_usage
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class Agent:
     def renew(self) -> None:
         sent_at = now()
         try:
-            orders = self._control_plane.renew(self.held.registration, self.held.pairs())
+            orders = self._control_plane.renew(self.held.registration, self.held.pairs(), measure_usage(self.held))
         except WorkerLeaseLost:
             logger.warning("The lease was lost: stopping every run and registering anew")
             self.held.stop_all(Reason.RELEASED)

@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError
 from jobs import storage
 from jobs.errors import StaleAttempt, StorageUnavailable
 from jobs.patience import patience
-from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
 from jobs.services import attempts, leases, logs
 from jobs.services.database import pooled
 from jobs.wakeups import wake_beat
@@ -40,10 +40,12 @@ class DirectControlPlane:
     def register(self, offer: Offer) -> Registration:
         return _persist(lambda: leases.register_worker(offer))
 
-    def renew(self, registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+    def renew(
+        self, registration: Registration, held: Iterable[tuple[UUID, int]], usage: Usage | None = None
+    ) -> list[Order]:
         """Not repeated here: whoever renews does so in a rhythm of its own."""
         with _connected(RENEWAL_SECONDS):
-            return leases.renew_lease(registration, held)
+            return leases.renew_lease(registration, held, usage)
 
     def drain(self, registration: Registration) -> None:
         with _connected():

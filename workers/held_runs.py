@@ -37,6 +37,7 @@ class HeldRun:
 class HeldRuns:
     def __init__(self, registration: Registration) -> None:
         self.registration = registration
+        self.taken = 0  # messages, whatever became of them
         self._changed = threading.Condition()
         self._runs: dict[tuple[UUID, int], HeldRun] = {}
         self._closed = False
@@ -46,6 +47,7 @@ class HeldRuns:
         """A second message for the same attempt gets a run that is stopped from the start."""
         key, run = (hold.execution_id, hold.attempt), HeldRun()
         with self._changed:
+            self.taken += 1
             refused = self._closed or key in self._runs
             if not refused:
                 self._runs[key] = run

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cli.app import app, connect
 from cli.commands.options import FormatOption
-from cli.terminal import Format, write_json, write_table
+from cli.terminal import Format, shown_time, write_json, write_table
 
 
 @app.command()
 def workers(output: FormatOption = Format.TABLE) -> None:
-    """List workers."""
+    """List workers: what each runs of what it could, and how busy its machine was when it said so."""
     with connect() as client:
         found = client.workers()
     if output is Format.JSON:
@@ -22,9 +22,15 @@ def workers(output: FormatOption = Format.TABLE) -> None:
             worker.status,
             worker.host,
             worker.pool,
-            "" if worker.slots is None else str(worker.slots),
+            f"{_shown(worker.runs)}/{_shown(worker.slots)}",
+            _shown(worker.load),
+            shown_time(worker.used_at),
             worker.able_to(),
         )
         for worker in found
     ]
-    write_table(("ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "CAPABILITIES"), rows)
+    write_table(("ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "LOAD", "AS OF", "CAPABILITIES"), rows)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else str(value)

@@ -19,6 +19,7 @@ COLOURS = {
     "missed": AMBER,
     "backing_off": AMBER,
     "draining": AMBER,
+    "suspect": AMBER,
 }
 
 

@@ -9,14 +9,14 @@ from django.utils.safestring import SafeString
 
 from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin
-from jobs.models import Worker
+from jobs.models import LIVING, Worker
 from jobs.protocol import Registration
 from jobs.services.leases import drain_worker
 
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
-    list_display = ["name", "status_badge", "lease_until", "pool", "host", "slots", "cpu", "memory_mb", "able_to"]
+    list_display = ["name", "status_badge", "lease_until", "pool", "host", "in_use", "cpu", "memory_mb", "able_to"]
     list_filter = ["status", "pool"]
     search_fields = ["name", "host", "=id"]
     ordering = ["name"]
@@ -35,6 +35,13 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     @admin.display(description="status", ordering="status")
     def status_badge(self, worker: Worker) -> SafeString:
         return badge(worker.status)
+
+    @admin.display(description="runs of slots", ordering="slots")
+    def in_use(self, worker: Worker) -> str:
+        """As its last renewal said; what a worker that is gone used is of no interest."""
+        if worker.usage is None or worker.status not in LIVING:
+            return f"- / {worker.slots}"
+        return f"{worker.usage['runs']} / {worker.slots}"
 
     @admin.display(description="capabilities")
     def able_to(self, worker: Worker) -> str:

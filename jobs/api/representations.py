@@ -194,15 +194,24 @@ class AnnouncedOutput(serializers.Serializer[Announced]):
         return _artifact_status(announced.artifact)
 
 
+class UsageOutput(serializers.Serializer[dict[str, object]]):
+    runs = serializers.IntegerField()
+    taken = serializers.IntegerField(help_text="Messages that it took since it registered.")
+    load = serializers.FloatField(help_text="Of its machine, over a minute.")
+    memory_available_mb = serializers.IntegerField(help_text="Of its machine.")
+    at = serializers.DateTimeField()
+
+
 class WorkerOutput(serializers.ModelSerializer[Worker]):
     resources = serializers.DictField(child=serializers.IntegerField())
     details = serializers.DictField(help_text="What it found on its machine: versions, cgroups, network.")
+    usage = UsageOutput(allow_null=True)
 
     class Meta:
         model = Worker
         fields = [
             "id", "name", "pool", "host", "status", "incarnation", "lease_until", "capabilities", "slots", "cpu",
-            "memory_mb", "disk_mb", "resources", "details", "registered_at",
+            "memory_mb", "disk_mb", "resources", "usage", "details", "registered_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -11,9 +11,10 @@ from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.token import ApiToken
-from jobs.models.worker import Worker, WorkerStatus
+from jobs.models.worker import LIVING, Worker, WorkerStatus
 
 __all__ = [
+    "LIVING",
     "ApiToken",
     "Artifact",
     "Attempt",

@@ -1,6 +1,6 @@
 """Workers: what they can do, how much they can hold, and until when their word counts.
 
-The lease is renewed every few seconds, so `lease_until` stands in no index: the update stays in its page.
+The lease is renewed every few seconds, so `lease_until` and `usage` stand in no index: the update stays in its page.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from jobs.models.ids import new_id
 
 class WorkerStatus(models.TextChoices):
     ONLINE = "online"
+    SUSPECT = "suspect"  # took nothing of what was placed on it; gets nothing new until it takes a message
     DRAINING = "draining"  # finishes what it holds, takes nothing new
     LOST = "lost"  # its lease ended
     OFFLINE = "offline"  # it said goodbye
+
+
+# It keeps its lease and finishes what it holds.
+LIVING = (WorkerStatus.ONLINE, WorkerStatus.SUSPECT, WorkerStatus.DRAINING)
 
 
 class Worker(models.Model):
@@ -35,6 +40,7 @@ class Worker(models.Model):
     memory_mb = models.PositiveIntegerField()
     disk_mb = models.PositiveIntegerField()
     resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    usage = models.JSONField(null=True, help_text="What it used, and when: its last renewal's words.")
     registered_at = models.DateTimeField()
 
     class Meta:

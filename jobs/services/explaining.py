@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from jobs import conf
-from jobs.models import Condition, Dependency, Execution, JobState, Worker
+from jobs.models import Condition, Dependency, Execution, JobState, Worker, WorkerStatus
 from jobs.planning import Gate, Plan, plan
 from jobs.services import schedules
 from jobs.services.database import bounded
@@ -45,6 +46,7 @@ def explain_execution(execution_id: UUID) -> Explanation:
         own = [*_dependency_gates(execution), _time_gate(execution), *_pause_gates(execution)]
         made = _plan_around(execution)
         placing = [_with_holders(gate, execution) for gate in made.gates.get(execution_id, [])]
+        placing += _suspect_gates(execution)
         return Explanation(execution_id, execution.state, _words(execution, own, made), [*own, *placing])
 
 
@@ -112,6 +114,16 @@ def _pause_gates(execution: Execution) -> Iterator[Gate]:
     yield Gate("job_pause", not paused or execution.state != State.BLOCKED, words, job.state, None, [job.id])
     words = f"Its queue {queue.name} is {'paused' if queue.paused else 'not paused'}."
     yield Gate("queue_pause", not queue.paused, words, queue.paused, None, [queue.id])
+
+
+def _suspect_gates(execution: Execution) -> Iterator[Gate]:
+    """Workers that would be asked if they took what they are given; a pinned execution asks only for its own."""
+    suspects = Worker.objects.filter(pool=execution.queue.pool, status=WorkerStatus.SUSPECT, lease_until__gt=Now())
+    if execution.pinned_worker_id is not None:
+        suspects = suspects.filter(id=execution.pinned_worker_id)
+    for worker in suspects.order_by("name")[:MAX_HOLDERS_SHOWN]:
+        words = f"{worker.name} is suspect: it took nothing of what was placed on it, and gets nothing until it does."
+        yield Gate("suspect", False, words, worker.status, None, [worker.id])
 
 
 def _with_holders(gate: Gate, execution: Execution) -> Gate:

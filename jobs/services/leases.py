@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from uuid import UUID
 
 from django.conf import settings
@@ -15,9 +16,9 @@ from django.db import transaction
 
 from jobs import sql
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
-from jobs.models import Worker, WorkerStatus
+from jobs.models import LIVING, Worker, WorkerStatus
 from jobs.models.ids import new_id
-from jobs.protocol import Offer, Order, Registration
+from jobs.protocol import Offer, Order, Registration, Usage
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
 from jobs.states import Reason
@@ -54,12 +55,18 @@ def register_worker(offer: Offer) -> Registration:
     return registration
 
 
-def renew_lease(registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+def renew_lease(
+    registration: Registration, held: Iterable[tuple[UUID, int]], usage: Usage | None = None
+) -> list[Order]:
     """Renews, and answers with what the worker holds and must stop; what it no longer lists is lost."""
     pairs = list(held)
     identity = {"worker_id": registration.worker_id, "incarnation": registration.incarnation}
     with transaction.atomic(), bounded(statement_seconds=5, lock_seconds=3):
-        if not sql.execute("renew_lease", identity | {"lease_seconds": settings.PUNCTUAL_LEASE_SECONDS}):
+        told = {
+            "lease_seconds": settings.PUNCTUAL_LEASE_SECONDS,
+            "usage": None if usage is None else json.dumps(asdict(usage)),
+        }
+        if not sql.execute("renew_lease", identity | told):
             raise WorkerLeaseLost
         listed = [execution_id for execution_id, _ in pairs]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation}, listed=listed)
@@ -95,6 +102,6 @@ def _set_status(registration: Registration, status: WorkerStatus) -> bool:
         Worker.objects.filter(
             id=registration.worker_id,
             incarnation=registration.incarnation,
-            status__in=[WorkerStatus.ONLINE, WorkerStatus.DRAINING],
+            status__in=LIVING,
         ).update(status=status)
     )

@@ -1,4 +1,4 @@
-"""Tells workers again what was placed on them and nobody has taken.
+"""Tells workers again what was placed on them and nobody has taken, and finds out whether suspects take messages.
 
 A message is a hint; the claim decides. The beat that places an execution sends its first message after the commit; what
 nobody takes is sent again by whichever beat looks first. So neither a lost message nor a beat that died between commit
@@ -8,11 +8,14 @@ and publication loses anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from jobs import conf, sql
-from jobs.messages import Publication
+from jobs.messages import Publication, probe
+from jobs.models import Worker, WorkerStatus
 from jobs.services.database import bounded
 
 
@@ -25,3 +28,12 @@ def republish_unclaimed(
     if batch:
         send(batch)
     return len(batch)
+
+
+def probe_suspects(send: Callable[[Sequence[Publication]], None], is_idle: Callable[[UUID], bool]) -> int:
+    """Gives suspects something to take, or they would stay so for ever; one message each, as long as it lies there."""
+    living = Worker.objects.filter(status=WorkerStatus.SUSPECT, lease_until__gt=Now()).values_list("id", flat=True)
+    probes = [probe(worker_id) for worker_id in living if is_idle(worker_id)]
+    if probes:
+        send(probes)
+    return len(probes)

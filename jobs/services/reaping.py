@@ -1,4 +1,4 @@
-"""Takes work back from workers that are gone.
+"""Takes work back from workers that are gone, or that take nothing.
 
 Every pass stamps a row. After a gap in the stamps the database or every beat was away, and leases ended because nobody
 could renew them: for one lease nothing is reaped by lease, so that those who live come back first.
@@ -26,6 +26,7 @@ class ReapResult:
     executions: int = 0
     unclaimed: int = 0
     released: int = 0
+    suspects: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,11 @@ class _Orphaned:
     keep: int | None
 
 
-def reap_lost_workers() -> ReapResult:
-    """One pass: ended leases, placements on a former life of a worker or one that drains, messages that nobody took."""
+def reap_lost_workers(*, blame: bool = True) -> ReapResult:
+    """One pass: ended leases, placements on a former life of a worker or one that drains, messages that nobody took.
+
+    `blame`: messages have reached the workers all the while, so that who took none of them is suspect.
+    """
     lease = float(settings.PUNCTUAL_LEASE_SECONDS)
     # Within a third of a lease everybody can still renew in time; a few passes late is a slow beat, not a gap.
     gap = max(lease / 3, conf.REAP_GAP_PASSES * conf.REAP_SECONDS)
@@ -62,5 +66,13 @@ def reap_lost_workers() -> ReapResult:
         endings.settle_endings(moved)
         # A placement that raced the beginning of the drain; else the worker's own word has released it.
         released = transitions.release_queued()
+    # Apart from the above: a worker is locked before its executions, never after those of another.
+    with transaction.atomic(), bounded(statement_seconds=10):
+        silent = {"unclaimed_seconds": conf.UNCLAIMED_SECONDS}
+        suspects = sql.fetch("suspect_workers", silent, _Worker) if blame else []
         unclaimed = transitions.return_unclaimed()
-    return ReapResult(workers=len(lost), executions=len(moved), unclaimed=unclaimed, released=released)
+    for suspect in suspects:
+        logger.warning("Worker %s took nothing of what was placed on it; it gets nothing until it does", suspect.id)
+    return ReapResult(
+        workers=len(lost), executions=len(moved), unclaimed=unclaimed, released=released, suspects=len(suspects)
+    )

@@ -4,7 +4,7 @@
 WITH present AS MATERIALIZED (SELECT clock_timestamp() AS moment)
 UPDATE jobs_worker w SET status = 'lost'
   FROM present p, jobs_reaperstamp s
- WHERE w.status IN ('online', 'draining') AND w.lease_until <= p.moment
+ WHERE w.status IN ('online', 'suspect', 'draining') AND w.lease_until <= p.moment
    AND s.stamped_at >= p.moment - make_interval(secs => %(gap_seconds)s)
    AND s.unbroken_since <= p.moment - make_interval(secs => %(lease_seconds)s)
 RETURNING w.id

@@ -9,8 +9,8 @@ VALUES (%(id)s, %(name)s, %(pool)s, %(host)s, %(instance)s, 1, 'online',
    SET pool = excluded.pool, host = excluded.host, instance = excluded.instance, incarnation = jobs_worker.incarnation + 1, status = 'online',
        lease_until = excluded.lease_until, capabilities = excluded.capabilities, details = excluded.details,
        slots = excluded.slots, cpu = excluded.cpu, memory_mb = excluded.memory_mb, disk_mb = excluded.disk_mb,
-       resources = excluded.resources,
+       resources = excluded.resources, usage = NULL,
        registered_at = excluded.registered_at
- WHERE jobs_worker.instance = excluded.instance OR jobs_worker.status NOT IN ('online', 'draining')
+ WHERE jobs_worker.instance = excluded.instance OR jobs_worker.status NOT IN ('online', 'suspect', 'draining')
     OR jobs_worker.lease_until <= clock_timestamp()
 RETURNING id, incarnation

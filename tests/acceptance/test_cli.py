@@ -205,3 +205,10 @@ def test_workers_are_listed(stack: Stack) -> None:
     lines = punctual(stack, "workers").stdout.splitlines()
     assert lines[0].startswith("ID\tNAME\tSTATUS")
     assert any("bash" in line and "python" in line for line in lines[1:])
+    status, slots = lines[0].split("\t").index("STATUS"), lines[0].split("\t").index("SLOTS")
+
+    def shows_what_it_runs() -> bool:
+        rows = [line.split("\t") for line in punctual(stack, "workers").stdout.splitlines()[1:]]
+        return any(row[status] == "online" and not row[slots].startswith("-/") for row in rows)
+
+    wait_for(shows_what_it_runs, "its renewal said what it runs", seconds=30)

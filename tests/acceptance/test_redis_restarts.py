@@ -178,6 +178,19 @@ def test_a_consumer_that_went_silent_consumes_again_by_itself(broker: Broker) ->
     assert broker.stack.process("worker").pid == worker.pid, "without leaving"
 
 
+def test_a_suspect_that_takes_messages_is_trusted_again_by_itself(broker: Broker) -> None:
+    suspected = "UPDATE jobs_worker SET status = 'suspect' WHERE id = %s RETURNING usage ->> 'taken'"
+    ((before,),) = broker.rows(suspected, broker.worker_id)
+
+    def worker() -> dict[str, Any]:
+        shown: dict[str, Any] = broker.stack.api.get(f"/workers/{broker.worker_id}").json()
+        return shown
+
+    wait_for(lambda: worker()["status"] == "online", "a probe came through", seconds=45)
+    assert worker()["usage"]["taken"] > int(before or 0)
+    run_something(broker.stack, "trusted")
+
+
 def nonsense(queue: str) -> dict[str, bytes]:
     """Everything that is no message, in order of how far it gets."""
     body = base64.b64encode(json.dumps([[str(uuid4()), 1], {}, {}]).encode()).decode()

@@ -74,6 +74,20 @@ def test_the_project_wakes_beat_through_its_own_redis(url: str, listener: WakeLi
     assert listener.wait(DEADLINE)
 
 
+def test_a_listener_knows_for_how_long_redis_has_been_there(url: str, listener: WakeListener, absent_url: str) -> None:
+    assert listener.hearing_seconds == 0
+    listener.wait(0.05)
+    first = listener.hearing_seconds
+    assert first > 0
+    listener.wait(0.05)
+    assert listener.hearing_seconds > first
+    listener.close()
+    assert listener.hearing_seconds == 0
+    deaf = WakeListener(absent_url)
+    deaf.wait(0.01)
+    assert deaf.hearing_seconds == 0
+
+
 def test_many_wake_ups_are_one_look(url: str, listener: WakeListener) -> None:
     listener.wait(0.01)
     waker = Waker(HurriedRedis(url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from jobs.models import Artifact, Dependency, Queue
+from jobs.protocol import Usage
+from jobs.services.leases import renew_lease
 from jobs.states import State
 from tests.factories import make_execution, make_job, make_schedule, make_worker
 from tests.integration.api.conftest import API
@@ -117,6 +120,11 @@ def test_workers_and_queues_are_seen_by_all(stranger: APIClient) -> None:
     assert stranger.get(f"{API}/workers?status=lost").json()["results"] == []
     shown = stranger.get(f"{API}/workers/{worker.worker_id}").json()
     assert (shown["status"], shown["details"]) == ("online", {"cgroups": "v2", "network": False})
+    assert shown["usage"] is None
+    renew_lease(worker, [], Usage(runs=1, taken=2, load=0.5, memory_available_mb=3))
+    usage = stranger.get(f"{API}/workers/{worker.worker_id}").json()["usage"]
+    assert (usage["runs"], usage["taken"], usage["load"], usage["memory_available_mb"]) == (1, 2, 0.5, 3)
+    assert datetime.fromisoformat(usage["at"]).tzinfo is not None
     assert [q["name"] for q in stranger.get(f"{API}/queues").json()["results"]] == ["default"]
 
 

@@ -189,6 +189,19 @@ def test_a_worker_that_is_not_online_does_not_count(status: str) -> None:
     assert gate_of(make_execution(), "capability").limit == 0
 
 
+def test_a_suspect_is_named() -> None:
+    suspect = make_worker(name="silent")
+    Worker.objects.update(status="suspect")
+    make_worker(name="elsewhere", pool="other")
+    Worker.objects.filter(name="elsewhere").update(status="suspect")
+    gate = gate_of(make_execution(), "suspect")
+    assert (gate.open, gate.holders) == (False, [suspect.worker_id])
+    assert gate.words.startswith("silent is suspect")
+    pinned = make_execution()
+    Execution.objects.filter(id=pinned.id).update(pinned_worker_id=make_worker().worker_id)
+    assert closed(pinned) == set(), "it does not ask for that one"
+
+
 def test_a_pinned_worker_that_is_away_is_told() -> None:
     make_worker()
     away = make_worker()

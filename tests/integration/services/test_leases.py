@@ -12,7 +12,7 @@ from django.conf import settings
 from jobs import conf
 from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
 from jobs.models import Attempt, Dependency, Execution, ExecutionEvent, Worker
-from jobs.protocol import Order, Registration, Report
+from jobs.protocol import Order, Registration, Report, Usage
 from jobs.services import attempts, leases, transitions
 from jobs.states import Reason
 from tests.factories import claim_on, make_execution, make_job, make_worker, place_on, run_on
@@ -100,6 +100,60 @@ def test_a_draining_worker_renews() -> None:
     leases.drain_worker(worker)
     assert leases.renew_lease(worker, []) == []
     assert the_worker().status == "draining"
+
+
+def usage(taken: int) -> Usage:
+    return Usage(runs=2, taken=taken, load=0.5, memory_available_mb=1000)
+
+
+def test_what_it_uses_is_kept_with_its_time_until_it_says_otherwise() -> None:
+    worker = make_worker(name="alpha")
+    assert the_worker().usage is None
+    leases.renew_lease(worker, [], usage(7))
+    told = the_worker().usage or {}
+    at = datetime.fromisoformat(told.pop("at"))
+    assert abs((at - datetime.now(UTC)).total_seconds()) < 30
+    assert told == {"runs": 2, "taken": 7, "load": 0.5, "memory_available_mb": 1000}
+    leases.renew_lease(worker, [])
+    assert (the_worker().usage or {})["taken"] == 7
+    make_worker(name="alpha")
+    assert the_worker().usage is None, "a new life counts anew"
+
+
+def test_a_suspect_keeps_its_lease_and_is_trusted_once_it_has_taken_a_message() -> None:
+    worker = make_worker()
+    leases.renew_lease(worker, [], usage(7))
+    Worker.objects.update(status="suspect")
+    for told in (None, usage(7), usage(7)):
+        assert leases.renew_lease(worker, [], told) == []
+        assert the_worker().status == "suspect"
+    leases.renew_lease(worker, [], usage(8))
+    assert the_worker().status == "online"
+
+
+def test_a_suspect_that_never_told_anything_is_trusted_once_it_took_something() -> None:
+    worker = make_worker()
+    Worker.objects.update(status="suspect")
+    leases.renew_lease(worker, [], usage(0))
+    assert the_worker().status == "suspect"
+    leases.renew_lease(worker, [], usage(1))
+    assert the_worker().status == "online"
+
+
+def test_a_suspect_registers_drains_and_leaves_like_any_other() -> None:
+    worker = make_worker(name="alpha")
+    Worker.objects.update(status="suspect")
+    with pytest.raises(WorkerNameTaken):
+        make_worker(name="alpha", instance=uuid4())
+    leases.drain_worker(worker)
+    leases.renew_lease(worker, [], usage(1))
+    assert the_worker().status == "draining"
+    Worker.objects.update(status="suspect")
+    leases.dismiss_worker(worker)
+    assert the_worker().status == "offline"
+    Worker.objects.update(status="suspect")
+    make_worker(name="alpha")
+    assert the_worker().status == "online"
 
 
 def test_what_is_its_own_and_wanted_brings_no_order() -> None:

@@ -268,7 +268,7 @@ def test_what_is_pinned_to_a_worker_that_is_away_hides_nothing_and_runs_once_it_
     assert hold_of(Execution.objects.get(id=pinned)).worker_id == back.worker_id
 
 
-@pytest.mark.parametrize("status", ["draining", "lost", "offline"])
+@pytest.mark.parametrize("status", ["suspect", "draining", "lost", "offline"])
 def test_a_worker_that_is_not_online_gets_nothing(status: str) -> None:
     make_worker()
     Worker.objects.update(status=status)

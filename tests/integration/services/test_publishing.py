@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs import conf
-from jobs.messages import Publication, RunMessage
-from jobs.models import Execution
+from jobs.errors import StaleAttempt
+from jobs.messages import Publication, RunMessage, parse_run_message
+from jobs.models import Execution, Worker
+from jobs.protocol import Hold
 from jobs.services import transitions
-from jobs.services.publishing import republish_unclaimed
+from jobs.services.publishing import probe_suspects, republish_unclaimed
 from tests.factories import claim_on, make_execution, make_job, make_worker, place_on
 
 pytestmark = pytest.mark.django_db
@@ -132,3 +134,24 @@ def test_a_new_placement_waits_for_its_own_time_under_its_new_number() -> None:
     ago(execution, placed=3, published=3)
     republish_unclaimed(outbox.send)
     assert [p.attempt for p in outbox.sent] == [2]
+
+
+def test_a_suspect_in_whose_queue_nothing_lies_is_given_something_to_take() -> None:
+    outbox = Outbox()
+    make_worker(name="trusted")
+    suspect, busy, gone = make_worker(), make_worker(), make_worker()
+    Worker.objects.exclude(name="trusted").update(status="suspect")
+    Worker.objects.filter(id=gone.worker_id).update(lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    assert probe_suspects(outbox.send, lambda worker_id: worker_id != busy.worker_id) == 1
+    (sent,) = outbox.sent
+    assert sent.worker_id == suspect.worker_id
+    message = parse_run_message(*sent.message.args)
+    assert message is not None
+    with pytest.raises(StaleAttempt):
+        transitions.claim(Hold(message.execution_id, message.attempt, suspect.worker_id, suspect.incarnation))
+
+
+def test_without_suspects_nothing_is_sent() -> None:
+    outbox = Outbox()
+    make_worker()
+    assert probe_suspects(outbox.send, lambda _: True) == outbox.batches == 0

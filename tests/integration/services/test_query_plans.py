@@ -31,6 +31,7 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     ("free_capacity", {"pool": "default", "full_ones": False}, {"execution_active"}),
     ("take_unclaimed", {"limit": 500, "republish_seconds": 2.0}, {"execution_active"}),
+    ("suspect_workers", {"unclaimed_seconds": 30.0}, {"execution_active"}),
     (
         "unfinished_of_jobs",
         {"job_ids": IDS, "cancelling": IDS, "enough": 1000, "most": 1000},

@@ -53,7 +53,7 @@ def test_a_placement_that_raced_the_beginning_of_a_drain_is_taken_back() -> None
     assert reap_lost_workers() == ReapResult()
 
 
-@pytest.mark.parametrize("status", ["online", "draining"])
+@pytest.mark.parametrize("status", ["online", "suspect", "draining"])
 @pytest.mark.parametrize("prepare", [claim_on, run_on])
 def test_an_ended_lease_moves_the_work_on_to_attempt_two(status: str, prepare: type) -> None:
     execution = make_execution()
@@ -172,8 +172,43 @@ def test_a_message_that_nobody_took_is_placed_anew() -> None:
     assert ExecutionEvent.objects.get(execution_id=execution.id).name == "execution.unclaimed"
     with pytest.raises(StaleAttempt):
         transitions.claim(hold)
+    make_worker()
     place_ready_executions()
     assert hold_of(execution).attempt == 2
+
+
+def test_who_takes_nothing_is_suspect_and_gets_nothing_more() -> None:
+    silent, diligent = make_worker(name="silent"), make_worker(name="diligent")
+    place_on(silent, make_execution())
+    running = run_on(silent, make_execution())
+    claim_on(diligent, make_execution())
+    placed_long_ago()
+    assert reap_lost_workers() == ReapResult(unclaimed=1, suspects=1)
+    assert dict(Worker.objects.values_list("name", "status")) == {"silent": "suspect", "diligent": "online"}
+    place_ready_executions()
+    assert Execution.objects.get(state="queued").worker_id == diligent.worker_id
+    assert finish_attempt(running, DONE).state == "succeeded", "it finishes what it holds"
+    assert reap_lost_workers() == ReapResult(), "its lease is alive"
+
+
+@pytest.mark.parametrize("status", ["draining", "offline"])
+def test_who_is_not_meant_to_take_anything_is_not_suspect(status: str) -> None:
+    place_on(make_worker(), make_execution())
+    Worker.objects.update(status=status)
+    placed_long_ago()
+    assert reap_lost_workers().suspects == 0
+    assert Worker.objects.get().status == status
+
+
+def test_nobody_is_suspect_for_what_was_placed_on_a_former_life_or_never_arrived() -> None:
+    place_on(make_worker(name="victim"), make_execution())
+    placed_long_ago()
+    assert reap_lost_workers(blame=False) == ReapResult(unclaimed=1)
+    worker = make_worker(name="victim")
+    place_on(worker, make_execution())
+    placed_long_ago()
+    Worker.objects.update(incarnation=worker.incarnation + 1)
+    assert reap_lost_workers().suspects == 0
 
 
 @pytest.mark.parametrize("prepare", [claim_on, run_on])

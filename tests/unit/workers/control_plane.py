@@ -8,7 +8,7 @@ from typing import IO
 from uuid import UUID, uuid4
 
 from jobs.errors import WorkerNameTaken
-from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
 
 OFFER = Offer("w", UUID(int=0), "default", "h", 1, 1.0, 1, 1, [], {})
 
@@ -27,6 +27,7 @@ class MemoryControlPlane:
         self.on_leave: Callable[[], None] = lambda: None
         self.on_read: Callable[[str], Iterator[bytes]] = lambda _sha256: iter(())
         self.claimed: Claimed | None = None
+        self.usage: Usage | None = None
         self._incarnation = 0
 
     def register(self, offer: Offer) -> Registration:
@@ -37,8 +38,11 @@ class MemoryControlPlane:
         self._incarnation += 1
         return Registration(self.worker_id, self._incarnation)
 
-    def renew(self, registration: Registration, held: Iterable[tuple[UUID, int]]) -> list[Order]:
+    def renew(
+        self, registration: Registration, held: Iterable[tuple[UUID, int]], usage: Usage | None = None
+    ) -> list[Order]:
         self.renewals.append(list(held))
+        self.usage = usage
         self.renewed.set()
         return self.on_renew()
 

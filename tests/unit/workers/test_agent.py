@@ -179,6 +179,19 @@ def test_who_asks_for_a_renewal_gets_it_at_once_and_its_orders_are_obeyed(plane:
         assert run.reason is Reason.CANCELLED
 
 
+def test_a_renewal_tells_what_is_used(plane: MemoryControlPlane) -> None:
+    agent = make_agent(plane)
+    run = Running(agent)
+    with agent.held.holding(Hold(ID, 1, plane.worker_id, 1)):
+        pass
+    agent.renew()
+    assert plane.usage is not None
+    assert (plane.usage.runs, plane.usage.taken) == (1, 2), "a message that was refused was taken as well"
+    assert plane.usage.load >= 0
+    assert plane.usage.memory_available_mb > 0
+    run.killed.set()
+
+
 def test_many_who_ask_at_once_are_one_renewal(plane: MemoryControlPlane) -> None:
     agent = make_agent(plane)
     with started(agent):
