@@ -19,6 +19,8 @@ HELP = "Submit programs to Punctual, and see what became of them."
 EPILOG = """\
 The local stack: ./punctual up [--detach] · down · stack status · stack logs [process] · test
 
+A worker on another machine: ./punctual worker --url … --token …
+
 Exit codes: 0 done · 1 failed without a code of its own · 2 wrong usage · 3 the server cannot be reached or \
 refuses the token · 4 the server refused the input · 5 the server failed · 124 waited too long · \
 130 interrupted. With --wait, a program that failed gives its own code.

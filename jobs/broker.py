@@ -1,4 +1,4 @@
-"""Puts run messages on workers' queues, many in one round trip.
+"""Tells workers what was placed on them: run messages on their queues, many in one round trip, or a wake-up.
 
 Messages go through the anonymous exchange straight to a list, so that a wiped Redis loses no binding; the producer is
 thrown away after any error, because a batch that failed halfway tells nothing about what was sent.
@@ -14,7 +14,8 @@ from contextlib import suppress
 from celery import Celery
 from kombu import Connection, Producer
 
-from jobs.messages import RUN_TASK, Publication, worker_queue
+from jobs.messages import RUN_TASK, Publication, Transport, worker_queue
+from jobs.wakeups import wake_worker
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,13 @@ class BrokerSender:
         self._template = app.amqp.as_task_v2("", RUN_TASK, args=(), ignore_result=True)
 
     def send(self, batch: Sequence[Publication]) -> None:
+        # Nobody would ever read the list of a worker that asks over HTTP.
+        for worker_id in {p.worker_id for p in batch if p.transport == Transport.REST}:
+            wake_worker(worker_id)
+        if messages := [p for p in batch if p.transport != Transport.REST]:
+            self._send(messages)
+
+    def _send(self, batch: Sequence[Publication]) -> None:
         try:
             producer = self._open()
             with producer.batch():  # type: ignore[attr-defined]  # new in kombu 5.7, the stubs are older

@@ -65,6 +65,11 @@ MAX_OUTPUT_FILES = 1000
 MAX_OUTPUT_BYTES = 1024**3
 MAX_RESULT_BYTES = 64 * 1024
 
+# A question of a worker over HTTP waits this long for work or orders, and looks at the database this often meanwhile.
+CLAIM_WAIT_SECONDS = 20.0
+CLAIM_LOOK_SECONDS = 1.0
+MAX_CLAIMS_AN_ANSWER = 100
+
 UPLOAD_URL_SECONDS = 15 * 60
 DOWNLOAD_URL_SECONDS = 5 * 60
 # What nobody has asked for this long, and no job refers to, is collected. Longer than any of these URLs.

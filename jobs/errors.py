@@ -5,9 +5,14 @@ The docstring of an error is its default message: it says what happened and what
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class PunctualError(Exception):
     """Something went wrong in Punctual."""
+
+    # What a program tells it by in problem+json; the status alone says enough of most.
+    problem_type: ClassVar[str] = "about:blank"
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -37,13 +42,19 @@ class IllegalTransition(Conflict):
 class StaleAttempt(Conflict):
     """The attempt is no longer this worker's: it was given away, cancelled or ended; stop it and write nothing more."""
 
+    problem_type = "urn:punctual:stale-attempt"
+
 
 class WorkerLeaseLost(PunctualError):
     """The worker's lease ended or a newer incarnation registered; register again."""
 
+    problem_type = "urn:punctual:worker-lease-lost"
+
 
 class WorkerNameTaken(Conflict):
     """Another worker of this name is alive; give this one a name of its own."""
+
+    problem_type = "urn:punctual:worker-name-taken"
 
 
 class StorageUnavailable(PunctualError):
@@ -52,6 +63,10 @@ class StorageUnavailable(PunctualError):
 
 class ArtifactNotUploaded(Conflict):
     """The object store does not hold the artifact's bytes yet; upload them to the given URL first."""
+
+
+class OutputNotUploaded(Conflict):
+    """The object store does not hold all outputs that were named; upload them to the given URLs first."""
 
 
 class ArtifactHashMismatch(PunctualError):

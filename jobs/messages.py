@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from uuid import UUID
 
 RUN_TASK = "workers.run_execution"
+
+
+class Transport(StrEnum):
+    """How a worker hears that something was placed on it."""
+
+    CELERY = "celery"  # a message on its own queue
+    REST = "rest"  # it asks, and its question waits for a wake-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class Publication:
     attempt: int
     worker_id: UUID
     job_name: str
+    transport: str = Transport.CELERY
 
     @property
     def message(self) -> RunMessage:

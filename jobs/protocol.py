@@ -9,6 +9,9 @@ from uuid import UUID
 
 from jobs.states import TERMINAL, Reason
 
+# What a worker of another version could not follow changes this number.
+PROTOCOL_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

@@ -39,6 +39,7 @@ MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 class StoredObject:
     key: str
     modified_at: datetime
+    size: int
 
 
 def artifact_key(sha256: str) -> str:
@@ -94,17 +95,34 @@ def put_output(key: str, sha256: str, size: int, body: IO[bytes]) -> None:
 
 def presign_artifact_upload(artifact_id: UUID, sha256: str, size: int) -> tuple[str, dict[str, str]]:
     """A URL that takes exactly these bytes, and the headers that must go with them."""
+    return _presign_upload(upload_key(artifact_id), sha256, size)
+
+
+def _presign_upload(key: str, sha256: str, size: int) -> tuple[str, dict[str, str]]:
     url = _client().generate_presigned_url(
         "put_object",
         Params={
             "Bucket": settings.PUNCTUAL_S3_BUCKET,
-            "Key": upload_key(artifact_id),
+            "Key": key,
             "ContentLength": size,
             "ChecksumSHA256": _base64(sha256),
         },
         ExpiresIn=conf.UPLOAD_URL_SECONDS,
     )
     return url, {"Content-Length": str(size), "x-amz-checksum-sha256": _base64(sha256)}
+
+
+def presign_output_upload(key: str, sha256: str, size: int) -> tuple[str, dict[str, str]]:
+    """As for artifacts: exactly these bytes, under exactly this key."""
+    return _presign_upload(key, sha256, size)
+
+
+def stored_outputs(execution_id: UUID, attempt: int) -> set[tuple[str, int]]:
+    """Hash and size of all outputs of an attempt that are stored; the store took nothing else under their keys."""
+    prefix = f"{OUTPUTS}{execution_id}/{attempt}/"
+    # Sorts after every hexadecimal name.
+    pages = list_objects(prefix, before=f"{prefix}~")
+    return {(each.key.removeprefix(prefix), each.size) for page in pages for each in page}
 
 
 def adopt_upload(artifact_id: UUID, sha256: str, size: int) -> None:
@@ -162,7 +180,7 @@ def list_objects(prefix: str, *, before: str) -> Iterator[list[StoredObject]]:
             .paginate(Bucket=settings.PUNCTUAL_S3_BUCKET, Prefix=prefix, PaginationConfig={"PageSize": PAGE_OBJECTS})
         )
         for page in pages:
-            found = [StoredObject(each["Key"], each["LastModified"]) for each in page.get("Contents", [])]
+            found = [StoredObject(each["Key"], each["LastModified"], each["Size"]) for each in page.get("Contents", [])]
             yield [each for each in found if each.key < before]
             if found and found[-1].key >= before:
                 return

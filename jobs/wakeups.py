@@ -1,7 +1,8 @@
 """Wakes beat and workers through Redis when something new may be done at once.
 
-A wake-up is a hint: without it beat looks by itself within half a second, and a worker with its next renewal. So
-nothing here may fail or delay its caller: short time-outs, and after an error no further try for a moment.
+A wake-up is a hint: without it beat looks by itself within half a second, a worker with its next renewal, and whoever
+waits for a worker's work within a second. So nothing here may fail or delay its caller: short time-outs, and after an
+error no further try for a moment.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class WakeListener:
             try:
                 woken = self._listen(deadline)
             except redis.RedisError as error:
-                logger.warning("Wake-ups cannot be heard; what they announce is found by itself meanwhile: %s", error)
+                logger.warning(
+                    "Wake-ups of %s cannot be heard; looking without them meanwhile: %s", self._channel, error
+                )
                 self._deaf_until = time.monotonic() + PAUSE_AFTER_ERROR_SECONDS
                 self.close()
         if not woken:
@@ -140,5 +143,5 @@ def worker_channel(worker_id: UUID) -> str:
 
 
 def wake_worker(worker_id: UUID) -> None:
-    """It asks at once what it has to stop."""
+    """There is something new for it: work, or an order to stop some."""
     Waker(hurried_redis()).wake(worker_channel(worker_id))

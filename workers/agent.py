@@ -127,9 +127,7 @@ class Agent:
             self._register_anew()
             return
         self._trust(sent_at)
-        for order in orders:
-            reason = Reason.CANCELLED if order.cancelled else Reason.RELEASED
-            self.held.stop(order.execution_id, order.attempt, reason)
+        self.held.obey(orders)
 
     def _register_anew(self) -> None:
         sent_at = now()

@@ -6,8 +6,6 @@ was cut off halfway is made again, and the fence makes the repetition harmless.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TypeVar
@@ -16,21 +14,17 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError
 
 from jobs import storage
-from jobs.errors import StaleAttempt, StorageUnavailable
+from jobs.errors import StaleAttempt
 from jobs.patience import patience
 from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
 from jobs.services import attempts, leases, logs
 from jobs.services.database import pooled
 from jobs.wakeups import wake_beat
 from workers.errors import ControlPlaneUnavailable
+from workers.persistence import REPORT_FOR_SECONDS, RETRY_FOR_SECONDS, persist
 
-logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-RETRY_FOR_SECONDS = 30.0
-# What a run came to is worth more patience: nobody is taken for lost right after an outage.
-REPORT_FOR_SECONDS = 120.0
-RETRY_EVERY_SECONDS = 0.5
 # Longer than Postgres itself allows each statement; a renewal must leave time for another before the runs are stopped.
 ANSWER_SECONDS = 15.0
 RENEWAL_SECONDS = 6.0
@@ -101,16 +95,11 @@ def _rewound(body: IO[bytes]) -> IO[bytes]:
 
 
 def _persist(call: Callable[[], Answer], seconds: float = RETRY_FOR_SECONDS) -> Answer:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with _connected():
-                return call()
-        except (ControlPlaneUnavailable, StorageUnavailable) as error:
-            if time.monotonic() >= deadline:
-                raise
-            logger.warning("The control plane does not answer, trying again: %s", error)
-            time.sleep(RETRY_EVERY_SECONDS)
+    def connected() -> Answer:
+        with _connected():
+            return call()
+
+    return persist(connected, seconds)
 
 
 @contextmanager

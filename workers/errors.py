@@ -19,3 +19,7 @@ class ControlPlaneUnavailable(PunctualError):
 
 class GuardianUnavailable(PunctualError):
     """There is no guardian to hand a sandbox to, so nothing may run."""
+
+
+class ControlPlaneRefused(ControlPlaneUnavailable):
+    """The control plane does not take this worker's token; give it another one."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from jobs.protocol import Hold, Registration
+from jobs.protocol import Hold, Order, Registration
 from jobs.states import Reason
 
 
@@ -37,7 +37,7 @@ class HeldRun:
 class HeldRuns:
     def __init__(self, registration: Registration) -> None:
         self.registration = registration
-        self.taken = 0  # messages, whatever became of them
+        self.taken = 0  # messages or answers that it took, whatever became of them
         self._changed = threading.Condition()
         self._runs: dict[tuple[UUID, int], HeldRun] = {}
         self._closed = False
@@ -62,6 +62,11 @@ class HeldRuns:
                 del self._runs[key]
                 self._changed.notify_all()
 
+    def count_answer(self) -> None:
+        """One that asks for its work hears, whether or not there is some."""
+        with self._changed:
+            self.taken += 1
+
     def pairs(self) -> list[tuple[UUID, int]]:
         with self._changed:
             return list(self._runs)
@@ -71,6 +76,10 @@ class HeldRuns:
             run = self._runs.get((execution_id, attempt))
         if run is not None:
             run.stop(reason)
+
+    def obey(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            self.stop(order.execution_id, order.attempt, Reason.CANCELLED if order.cancelled else Reason.RELEASED)
 
     def stop_all(self, reason: Reason) -> None:
         with self._changed:

@@ -11,17 +11,15 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
 from jobs import conf
 from jobs.protocol import StoredOutput
+from jobs.storable import MAX_PATH_LENGTH, is_safe_name, is_storable_json
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16
-MAX_PATH_LENGTH = 1024
-MAX_RESULT_DEPTH = 64
 READ_BYTES = 1024 * 1024
 Store = Callable[[StoredOutput, IO[bytes]], None]
 
@@ -58,7 +56,7 @@ def collect_outputs(directory: int, store: Store) -> Collected:
 def _regular_files(directory: int, prefix: str, problems: list[str], depth: int) -> Iterator[tuple[str, int]]:
     for name in sorted(os.listdir(directory)):
         path = prefix + name
-        if not _is_safe(name) or len(path) > MAX_PATH_LENGTH:
+        if not is_safe_name(name) or len(path) > MAX_PATH_LENGTH:
             problems.append(f"{path.encode('utf-8', 'backslashreplace')!r}: not an acceptable file name; left out")
             continue
         try:
@@ -84,12 +82,6 @@ def _regular_files(directory: int, prefix: str, problems: list[str], depth: int)
             os.close(descriptor)
 
 
-def _is_safe(name: str) -> bool:
-    with suppress(UnicodeEncodeError):
-        return len(name.encode()) <= 255 and name.isprintable() and "\\" not in name
-    return False
-
-
 def _digest(file: IO[bytes]) -> str:
     digest = hashlib.sha256()
     while piece := file.read(READ_BYTES):
@@ -104,20 +96,8 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
     file.seek(0)
     try:
         result = json.loads(file.read())
-        # What Postgres or a later reader would refuse is refused here: NaN, lone surrogates, NUL, endless nesting.
-        json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
-        if not _is_storable(result, MAX_RESULT_DEPTH):
+        if not is_storable_json(result):
             raise ValueError(RESULT_NAME)
         collected.result = result
     except (ValueError, RecursionError):
         collected.problems.append(f"{RESULT_NAME}: not valid JSON; not taken as the result")
-
-
-def _is_storable(value: object, depth: int) -> bool:
-    if isinstance(value, str):
-        return "\0" not in value
-    if isinstance(value, dict):
-        return depth > 0 and all(_is_storable(part, depth - 1) for pair in value.items() for part in pair)
-    if isinstance(value, list):
-        return depth > 0 and all(_is_storable(part, depth - 1) for part in value)
-    return True

@@ -17,13 +17,18 @@ from jobs.models import Queue, Worker, WorkerStatus
 
 class WorkerQuery(PageQuery):
     status = serializers.ChoiceField(WorkerStatus.values, required=False)
+    capabilities = serializers.CharField(required=False, help_text="Able to do all of these, such as bash,python.")
 
 
 class Workers(ApiView):
     @extend_schema(operation_id="workers_list", parameters=[WorkerQuery], responses=page_of(WorkerOutput))
     def get(self, request: Request) -> Response:
         query = read_query(WorkerQuery, request)
-        rows = Worker.objects.filter(status=query["status"]) if "status" in query else Worker.objects.all()
+        rows = Worker.objects.all()
+        if "status" in query:
+            rows = rows.filter(status=query["status"])
+        if "capabilities" in query:
+            rows = rows.filter(capabilities__contains=[c.strip() for c in str(query["capabilities"]).split(",")])
         return page(rows, request, WorkerOutput)
 
 

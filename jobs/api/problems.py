@@ -43,10 +43,11 @@ class Problem:
     status: int
     detail: str
     errors: Sequence[FieldError] = ()
+    type: str = "about:blank"
 
     def response(self, headers: Mapping[str, str] | None = None) -> HttpResponse:
         body = {
-            "type": "about:blank",
+            "type": self.type,
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
@@ -108,7 +109,7 @@ def _of_ours(error: errors.PunctualError) -> HttpResponse:
         return _unexpected()
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         return _try_again(str(error))
-    return Problem(status, str(error)).response()
+    return Problem(status, str(error), type=error.problem_type).response()
 
 
 def _of_framework(error: exceptions.APIException) -> HttpResponse:

@@ -7,7 +7,19 @@ from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from jobs.api import artifacts, audit, backfills, calendars, dead_letters, executions, fleet, jobs, logs, problems
+from jobs.api import (
+    artifacts,
+    audit,
+    backfills,
+    calendars,
+    dead_letters,
+    executions,
+    fleet,
+    jobs,
+    problems,
+    worker_runs,
+    worker_standing,
+)
 from jobs.api.schema import BearerTokenScheme
 
 # Known to drf-spectacular by having been imported.
@@ -39,8 +51,10 @@ urlpatterns = [
     path("executions/<uuid:execution_id>/attempts", executions.ExecutionAttempts.as_view()),
     path("executions/<uuid:execution_id>/events", executions.ExecutionEvents.as_view()),
     path("executions/<uuid:execution_id>/explain", executions.ExecutionExplain.as_view()),
-    path("executions/<uuid:execution_id>/logs", logs.ExecutionLogs.as_view()),
-    path("executions/<uuid:execution_id>/outputs", executions.ExecutionOutputs.as_view()),
+    path("executions/<uuid:execution_id>/logs", worker_runs.ExecutionLogs.as_view()),
+    path("executions/<uuid:execution_id>/outputs", worker_runs.ExecutionOutputs.as_view()),
+    path("executions/<uuid:execution_id>/start", worker_runs.ExecutionStart.as_view()),
+    path("executions/<uuid:execution_id>/complete", worker_runs.ExecutionComplete.as_view()),
     path("dead-letters", dead_letters.DeadLetters.as_view()),
     path("dead-letters/<uuid:execution_id>/redrive", dead_letters.DeadLetterRedrive.as_view()),
     path("dead-letters/<uuid:execution_id>/dismiss", dead_letters.DeadLetterDismiss.as_view()),
@@ -49,7 +63,13 @@ urlpatterns = [
     path("artifacts/<uuid:artifact_id>/complete", artifacts.ArtifactComplete.as_view()),
     path("audit/firings", audit.Firings.as_view()),
     path("workers", fleet.Workers.as_view()),
+    path("workers/terms", worker_standing.WorkerTerms.as_view()),
+    path("workers/register", worker_standing.WorkerRegister.as_view()),
     path("workers/<uuid:worker_id>", fleet.WorkerDetail.as_view()),
+    path("workers/<uuid:worker_id>/heartbeat", worker_standing.WorkerHeartbeat.as_view()),
+    path("workers/<uuid:worker_id>/claim", worker_standing.WorkerClaim.as_view()),
+    path("workers/<uuid:worker_id>/drain", worker_standing.WorkerDrain.as_view()),
+    path("workers/<uuid:worker_id>/leave", worker_standing.WorkerLeave.as_view()),
     path("queues", fleet.Queues.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),

@@ -10,7 +10,7 @@ from jobs.models.log import LogChunk
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
-from jobs.models.token import ApiToken
+from jobs.models.token import ApiToken, TokenScope
 from jobs.models.worker import LIVING, Worker, WorkerStatus
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "RetentionMark",
     "Schedule",
     "ScheduleVersion",
+    "TokenScope",
     "Trigger",
     "Worker",
     "WorkerStatus",

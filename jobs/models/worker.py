@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from jobs.messages import Transport
 from jobs.models.ids import new_id
 
 
@@ -42,11 +43,28 @@ class Worker(models.Model):
     resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     usage = models.JSONField(null=True, help_text="What it used, and when: its last renewal's words.")
     registered_at = models.DateTimeField()
+    transport = models.CharField(
+        max_length=16,
+        choices=[(transport.value, transport.value) for transport in Transport],
+        default=Transport.CELERY.value,
+        db_default=Transport.CELERY.value,
+        help_text="How it hears of its work: from its Celery queue, or by asking over HTTP.",
+    )
+    token = models.ForeignKey(
+        "jobs.ApiToken",
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="workers",
+        help_text="What it registered with over HTTP: only that token may speak for it.",
+    )
 
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(status__in=WorkerStatus.values), name="worker_status_known"),
             models.CheckConstraint(condition=Q(slots__gte=1), name="worker_has_a_slot"),
+            models.CheckConstraint(
+                condition=Q(transport__in=[transport.value for transport in Transport]), name="worker_transport_known"
+            ),
         ]
 
     def __str__(self) -> str:

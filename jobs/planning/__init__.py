@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from jobs.planning.passing import plan
-from jobs.planning.values import MAX_AMOUNT, Demand, Gate, Plan, Planned, Supply, is_resource_name
+from jobs.planning.values import MAX_AMOUNT, Demand, Gate, Plan, Planned, Supply, is_resource_name, parse_amounts
 
-__all__ = ["MAX_AMOUNT", "Demand", "Gate", "Plan", "Planned", "Supply", "is_resource_name", "plan"]
+__all__ = ["MAX_AMOUNT", "Demand", "Gate", "Plan", "Planned", "Supply", "is_resource_name", "parse_amounts", "plan"]

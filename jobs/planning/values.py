@@ -20,6 +20,17 @@ def is_resource_name(name: str) -> bool:
     return RESOURCE_NAME.match(name) is not None and name not in BUILT_IN
 
 
+def parse_amounts(text: str) -> dict[str, int]:
+    """What an operator says that a worker has: gpu=2,licence=5."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    amounts = {name.strip(): amount.strip() for name, _, amount in pairs}
+    if len(amounts) < len(pairs) or not all(
+        is_resource_name(name) and amount.isdecimal() and int(amount) <= MAX_AMOUNT for name, amount in amounts.items()
+    ):
+        raise ValueError("must be names and whole numbers, such as gpu=2,licence=5; cpu and memory have their own")
+    return {name: int(amount) for name, amount in amounts.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     execution_id: UUID

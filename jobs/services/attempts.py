@@ -17,6 +17,7 @@ from jobs.services import endings, transitions
 from jobs.services.database import bounded
 from jobs.services.transitions import Ending
 from jobs.states import Move, State
+from jobs.storable import storable_text
 
 MAX_ERROR_LENGTH = 4000
 
@@ -68,7 +69,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
                 reason=verdict.reason,
                 exit_code=report.exit_code,
                 signal=report.signal,
-                error=_storable(report.error),
+                error=storable_text(report.error, MAX_ERROR_LENGTH),
                 result=report.result if verdict.move is Move.SUCCEED else None,
                 retry_seconds=verdict.retry_seconds,
                 burns_try=verdict.burns_try,
@@ -84,8 +85,3 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
             )
         endings.settle_endings([moved])
     return moved
-
-
-def _storable(text: str) -> str:
-    """Postgres refuses NUL and lone surrogates, which an error about a stranger's file may well contain."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")[:MAX_ERROR_LENGTH]

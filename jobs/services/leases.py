@@ -7,7 +7,7 @@ ended lease is never revived.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from django.db import transaction
 
 from jobs import sql
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
+from jobs.messages import Transport
 from jobs.models import LIVING, Worker, WorkerStatus
 from jobs.models.ids import new_id
 from jobs.protocol import Offer, Order, Registration, Usage
@@ -24,7 +25,8 @@ from jobs.services.database import bounded
 from jobs.states import Reason
 
 
-def register_worker(offer: Offer) -> Registration:
+def register_worker(offer: Offer, *, token_id: UUID | None = None) -> Registration:
+    """`token_id`: what a worker that speaks over HTTP came with; None: one that reaches Postgres itself."""
     with transaction.atomic(), bounded(statement_seconds=10):
         registered = sql.fetch(
             "register_worker",
@@ -41,13 +43,16 @@ def register_worker(offer: Offer) -> Registration:
                 "cpu": offer.cpu,
                 "memory_mb": offer.memory_mb,
                 "disk_mb": offer.disk_mb,
+                "transport": Transport.REST if token_id else Transport.CELERY,
+                "token_id": token_id,
                 "resources": json.dumps(dict(offer.resources)),
             },
             Registration,
         )
         if not registered:
             raise WorkerNameTaken(
-                f"Another worker called {offer.name} is alive; give this one a name of its own (PUNCTUAL_WORKER_NAME)."
+                f"Another worker called {offer.name} is alive, or belongs to another token;"
+                " give this one a name of its own (PUNCTUAL_WORKER_NAME)."
             )
         registration = registered[0]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation})
@@ -71,13 +76,23 @@ def renew_lease(
         listed = [execution_id for execution_id, _ in pairs]
         lost = transitions.lose_held({registration.worker_id: registration.incarnation}, listed=listed)
         endings.settle_endings(lost)
-        if not pairs:
-            return []
-        return sql.fetch(
-            "renewal_orders",
-            identity | {"execution_ids": listed, "attempts": [attempt for _, attempt in pairs]},
-            Order,
-        )
+        return read_orders(registration, pairs)
+
+
+def read_orders(registration: Registration, held: Sequence[tuple[UUID, int]]) -> list[Order]:
+    """What the worker holds and must stop."""
+    if not held:
+        return []
+    return sql.fetch(
+        "renewal_orders",
+        {
+            "worker_id": registration.worker_id,
+            "incarnation": registration.incarnation,
+            "execution_ids": [execution_id for execution_id, _ in held],
+            "attempts": [attempt for _, attempt in held],
+        },
+        Order,
+    )
 
 
 def drain_worker(registration: Registration) -> bool:

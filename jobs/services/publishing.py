@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from jobs import conf, sql
-from jobs.messages import Publication, probe
+from jobs.messages import Publication, Transport, probe
 from jobs.models import Worker, WorkerStatus
 from jobs.services.database import bounded
 
@@ -32,7 +32,9 @@ def republish_unclaimed(
 
 def probe_suspects(send: Callable[[Sequence[Publication]], None], is_idle: Callable[[UUID], bool]) -> int:
     """Gives suspects something to take, or they would stay so for ever; one message each, as long as it lies there."""
-    living = Worker.objects.filter(status=WorkerStatus.SUSPECT, lease_until__gt=Now()).values_list("id", flat=True)
+    suspects = Worker.objects.filter(status=WorkerStatus.SUSPECT, lease_until__gt=Now())
+    # One that asks over HTTP shows by asking.
+    living = suspects.filter(transport=Transport.CELERY).values_list("id", flat=True)
     probes = [probe(worker_id) for worker_id in living if is_idle(worker_id)]
     if probes:
         send(probes)

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from jobs.models import ApiToken
+from jobs.models import ApiToken, TokenScope
 
 PREFIX = "pun_"
 
@@ -19,9 +19,16 @@ def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 
 
-def store_token(*, owner: User, name: str, secret: str, expires_at: datetime | None = None) -> ApiToken:
+def store_token(
+    *,
+    owner: User,
+    name: str,
+    secret: str,
+    expires_at: datetime | None = None,
+    scope: TokenScope = TokenScope.ALL,
+) -> ApiToken:
     """Makes this secret a valid token of the owner."""
-    return ApiToken.objects.create(owner=owner, name=name, digest=digest_of(secret), expires_at=expires_at)
+    return ApiToken.objects.create(owner=owner, name=name, digest=digest_of(secret), expires_at=expires_at, scope=scope)
 
 
 def find_token(secret: str) -> ApiToken | None:

@@ -7,4 +7,4 @@ UPDATE jobs_execution e
   JOIN jobs_worker w ON w.id = a.worker_id AND w.incarnation = a.incarnation AND w.status = 'online',
        jobs_job j
  WHERE e.id = a.execution_id AND e.state = ANY(%(sources)s::text[]) AND j.id = e.job_id
-RETURNING e.id, e.attempt, e.worker_id, j.name
+RETURNING e.id, e.attempt, e.worker_id, j.name, w.transport

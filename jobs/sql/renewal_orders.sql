@@ -1,4 +1,4 @@
--- leases.renew_lease. What the worker holds and must stop: what was cancelled, and what is no longer its own.
+-- leases.read_orders. What the worker holds and must stop: what was cancelled, and what is no longer its own.
 SELECT h.execution_id, h.attempt,
        (e.cancel_requested_at IS NOT NULL) AND e.attempt = h.attempt AND e.state IN ('claimed', 'running')
   FROM unnest(%(execution_ids)s::uuid[], %(attempts)s::int[]) AS h (execution_id, attempt)

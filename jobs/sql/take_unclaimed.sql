@@ -8,6 +8,6 @@ WITH due AS MATERIALIZED (
      ORDER BY placed_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE jobs_execution e
    SET published_at = clock_timestamp()
-  FROM due, jobs_job j
- WHERE e.id = due.id AND j.id = e.job_id AND e.state = 'queued'
-RETURNING e.id, e.attempt, e.worker_id, j.name
+  FROM due, jobs_job j, jobs_worker w
+ WHERE e.id = due.id AND j.id = e.job_id AND w.id = e.worker_id AND e.state = 'queued'
+RETURNING e.id, e.attempt, e.worker_id, j.name, w.transport

@@ -55,7 +55,7 @@ def application_processes(layout: Layout, environment: Mapping[str, str]) -> tup
             argv=(
                 *(sys.executable, "-m", "granian"),
                 *("--interface", "wsgi", "--host", LOOPBACK, "--port", str(layout.web_port)),
-                *("--workers", "1", "--blocking-threads", "16", "--respawn-failed-workers"),
+                *("--workers", "1", "--blocking-threads", "32", "--respawn-failed-workers"),
                 "scheduler_project.wsgi:application",
             ),
             environment=environment,

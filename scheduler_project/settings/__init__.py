@@ -125,7 +125,7 @@ REST_FRAMEWORK = {
         "jobs.api.authentication.BearerTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.permissions.OrdinaryUse"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.NewestFirst",
@@ -158,6 +158,7 @@ PUNCTUAL_LEASE_SECONDS = environment.lease_seconds
 PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
 PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
 PUNCTUAL_RETENTION_DAYS = environment.retention_days
+PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
 PUNCTUAL_S3_BUCKET = environment.s3_bucket
 PUNCTUAL_S3_ENDPOINT_URL = environment.s3_endpoint_url

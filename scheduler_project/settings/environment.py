@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from jobs.planning import MAX_AMOUNT, is_resource_name
+from jobs.planning import parse_amounts
 
 DEVELOPMENT_SECRET_KEY = "insecure-development-key-never-use-it-in-production"  # noqa: S105 - refused in production
 
@@ -49,6 +49,8 @@ class Environment(BaseSettings):
     beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
     retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
 
+    waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
+
     worker_name: str | None = Field(None, max_length=120, validation_alias="PUNCTUAL_WORKER_NAME")
     worker_pool: str = Field("default", max_length=63, validation_alias="PUNCTUAL_WORKER_POOL")
     worker_slots: int | None = Field(None, ge=1, le=10_000, validation_alias="PUNCTUAL_WORKER_SLOTS")
@@ -69,16 +71,7 @@ class Environment(BaseSettings):
     @field_validator("worker_resources", mode="before")
     @classmethod
     def split_amounts(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
-        amounts = {name.strip(): amount.strip() for name, _, amount in pairs}
-        if len(amounts) < len(pairs) or not all(
-            is_resource_name(name) and amount.isdecimal() and int(amount) <= MAX_AMOUNT
-            for name, amount in amounts.items()
-        ):
-            raise ValueError("must be names and whole numbers, such as gpu=2,licence=5; cpu and memory have their own")
-        return amounts
+        return parse_amounts(value) if isinstance(value, str) else value
 
     @field_validator("database_url")
     @classmethod

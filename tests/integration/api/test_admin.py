@@ -80,7 +80,7 @@ def test_queue_is_edited(admin: Client) -> None:
 
 
 def test_token_is_shown_once_and_works(admin: Client, owner: User) -> None:
-    body = {"owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
+    body = {"scope": "all", "owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
     page = admin.post("/admin/jobs/apitoken/add/", body, follow=True)
 
     shown = re.search(rb"pun_[\w-]+", page.content)

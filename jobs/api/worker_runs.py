@@ -1,0 +1,96 @@
+"""/executions/{id}/…: what a worker on another machine says of a run. Each passes the fence or changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import executions, logs
+from jobs.api.fields import StrictSerializer
+from jobs.api.permissions import WorkerUse
+from jobs.api.representations import UploadOutput
+from jobs.api.views import ApiView, read_body
+from jobs.api.worker_input import CompleteInput, LogInput, OutputInput, StartInput, chunks_of, hold_of, report_of
+from jobs.api.worker_standing import own_worker
+from jobs.protocol import Hold
+from jobs.services import attempts, worker_runs
+from jobs.services.logs import append_chunks
+from jobs.states import State
+
+
+class MovedOutput(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    job_id = serializers.UUIDField()
+    run_id = serializers.UUIDField()
+    status = serializers.ChoiceField([s.value for s in State], source="state")
+
+
+class WorkersPost:
+    """On an address that everybody reads and only a worker writes."""
+
+    def get_permissions(self) -> list[BasePermission]:
+        request: Request = self.request  # type: ignore[attr-defined]
+        return [WorkerUse()] if request.method == "POST" else super().get_permissions()  # type: ignore[misc]
+
+
+class ExecutionStart(ApiView):
+    permission_classes = [WorkerUse]
+
+    @extend_schema(operation_id="executions_start", request=StartInput, responses={204: None})
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        hold, values = _read(StartInput, request, execution_id)
+        attempts.start_attempt(hold, values["receipt"])
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ExecutionLogs(WorkersPost, logs.ExecutionLogs):
+    @extend_schema(
+        operation_id="executions_append_logs",
+        request=LogInput,
+        responses={204: None},
+        description="What the program wrote; a chunk that is sent twice is stored once.",
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        hold, values = _read(LogInput, request, execution_id)
+        append_chunks(hold, chunks_of(values))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ExecutionOutputs(WorkersPost, executions.ExecutionOutputs):
+    @extend_schema(
+        operation_id="executions_announce_output",
+        request=OutputInput,
+        responses={201: UploadOutput},
+        description="The one request that stores a file that the run left: exactly these bytes, straight to the store.",
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        hold, values = _read(OutputInput, request, execution_id)
+        upload = worker_runs.announce_output(hold, sha256=values["sha256"], size=values["size"])
+        return Response(UploadOutput(upload).data, status=status.HTTP_201_CREATED)
+
+
+class ExecutionComplete(ApiView):
+    permission_classes = [WorkerUse]
+
+    @extend_schema(
+        operation_id="executions_complete",
+        request=CompleteInput,
+        responses=MovedOutput,
+        description="Ends the attempt: what its execution becomes, the retry policy says. Its outputs come first.",
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        hold, values = _read(CompleteInput, request, execution_id)
+        return Response(MovedOutput(worker_runs.complete_attempt(hold, report_of(values))).data)
+
+
+def _read(serializer: type[StrictSerializer], request: Request, execution_id: UUID) -> tuple[Hold, dict[str, Any]]:
+    values = dict(read_body(serializer, request))
+    hold = hold_of(execution_id, values)
+    own_worker(request, hold.worker_id)
+    return hold, values

@@ -1,0 +1,44 @@
+"""What a worker over HTTP says of a run, where that is more than the fenced step itself: its outputs and its end.
+
+A name is given to an output only once the store holds its bytes: what a worker says it left behind is there.
+"""
+
+from __future__ import annotations
+
+from jobs import storage, wakeups
+from jobs.errors import OutputNotUploaded, StaleAttempt
+from jobs.models import Execution
+from jobs.protocol import Hold, Moved, Report
+from jobs.services import attempts
+from jobs.services.artifacts import Upload
+from jobs.states import STARTED, values
+
+
+def announce_output(hold: Hold, *, sha256: str, size: int) -> Upload:
+    check_hold(hold)
+    key = storage.output_key(hold.execution_id, hold.attempt, sha256)
+    return Upload(*storage.presign_output_upload(key, sha256, size))
+
+
+def complete_attempt(hold: Hold, report: Report) -> Moved:
+    if report.outputs:
+        # Before the store is asked: a stale worker costs us nothing more.
+        check_hold(hold)
+        stored = storage.stored_outputs(hold.execution_id, hold.attempt)
+        if any((output.sha256, output.size) not in stored for output in report.outputs):
+            raise OutputNotUploaded
+    moved = attempts.finish_attempt(hold, report)
+    wakeups.wake_beat()
+    return moved
+
+
+def check_hold(hold: Hold) -> None:
+    held = Execution.objects.filter(
+        id=hold.execution_id,
+        attempt=hold.attempt,
+        worker_id=hold.worker_id,
+        incarnation=hold.incarnation,
+        state__in=values(STARTED),
+    )
+    if not held.exists():
+        raise StaleAttempt

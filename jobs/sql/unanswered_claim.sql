@@ -1,0 +1,12 @@
+-- claiming.take_work. By primary key. What claim_execution has answered before, for a worker that did not get that answer.
+SELECT e.id, e.attempt, j.id, j.name, e.run_id, e.scheduled_for, e.claimed_at, v.runtime, v.args::text, v.env::text,
+       v.cpu, v.memory_mb, v.disk_mb,
+       CASE WHEN e.deadline_at IS NULL THEN v.timeout_seconds
+            ELSE least(v.timeout_seconds, greatest(extract(epoch FROM e.deadline_at - clock_timestamp())::float8, 0.01)) END,
+       a.sha256, a.size
+  FROM jobs_execution e
+  JOIN jobs_jobversion v ON v.id = e.version_id
+  JOIN jobs_artifact a ON a.id = v.artifact_id
+  JOIN jobs_job j ON j.id = e.job_id
+ WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = 'claimed'
+   AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s AND e.cancel_requested_at IS NULL

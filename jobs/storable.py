@@ -1,0 +1,46 @@
+"""What may be stored of what strangers wrote: names, text and JSON that Postgres takes and readers can read."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+MAX_PATH_LENGTH = 1024
+MAX_JSON_DEPTH = 64
+
+
+def is_safe_name(name: str) -> bool:
+    """One part of an output's path."""
+    with suppress(UnicodeEncodeError):
+        return len(name.encode()) <= 255 and name.isprintable() and "\\" not in name
+    return False
+
+
+def is_safe_path(path: str) -> bool:
+    """The path of an output below its directory, which it cannot leave."""
+    parts = path.split("/")
+    return len(path) <= MAX_PATH_LENGTH and all(p not in {"", ".", ".."} and is_safe_name(p) for p in parts)
+
+
+def storable_text(text: str, max_length: int) -> str:
+    """Postgres refuses NUL and lone surrogates, which an error about a stranger's file may well contain."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")[:max_length]
+
+
+def is_storable_json(value: object, max_bytes: int | None = None) -> bool:
+    """False for what Postgres or a later reader would refuse: NaN, lone surrogates, NUL, endless nesting."""
+    try:
+        encoded = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return (max_bytes is None or len(encoded) <= max_bytes) and _is_shallow_and_clean(value, MAX_JSON_DEPTH)
+
+
+def _is_shallow_and_clean(value: object, depth: int) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, dict):
+        return depth > 0 and all(_is_shallow_and_clean(part, depth - 1) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return depth > 0 and all(_is_shallow_and_clean(part, depth - 1) for part in value)
+    return True

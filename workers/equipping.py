@@ -1,0 +1,104 @@
+"""What every worker needs before it meets its control plane: a directory of its own, a sandbox, and what it can offer.
+
+However a worker speaks to the control plane, it is made here, so that all of them offer and run the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from jobs.protocol import Offer
+from workers.agent import SAFETY_SHARE
+from workers.artifact_cache import ArtifactCache
+from workers.capacity import MEGABYTE, describe_host, measure_capacity
+from workers.configuration import WorkerSettings
+from workers.control_plane import ControlPlane
+from workers.errors import WorkerCannotStart
+from workers.guardian import Guardian
+from workers.held_runs import HeldRuns
+from workers.log_stream import LogFlusher
+from workers.run import Equipment
+from workers.sandbox import Host, Interpreter, Sandbox, clean_leftovers, detect_host, find_runtimes
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """The machine as this worker uses it; the lock is held for as long as the process lives."""
+
+    settings: WorkerSettings
+    state: Path
+    lock: int
+    host: Host
+    interpreters: Mapping[str, Interpreter]
+    offer: Offer
+
+    def equip(self, control_plane: ControlPlane, held: HeldRuns, flusher: LogFlusher, guardian: Guardian) -> Equipment:
+        return Equipment(
+            control_plane=control_plane,
+            sandbox=Sandbox(self.host),
+            guardian=guardian,
+            interpreters=self.interpreters,
+            cache=ArtifactCache(self.state / "artifacts", self.settings.cache_mb * MEGABYTE),
+            flusher=flusher,
+            held=held,
+        )
+
+
+def open_workshop(settings: WorkerSettings) -> Workshop:
+    state = Path(settings.state_dir).resolve()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = _lock_directory(state)
+    host = detect_host()
+    clean_leftovers()
+    interpreters = find_runtimes(host)
+    capacity = measure_capacity(settings)
+    offer = Offer(
+        name=capacity.name,
+        instance=_instance(state),
+        pool=settings.pool,
+        host=capacity.host,
+        slots=capacity.slots,
+        cpu=capacity.cpu,
+        memory_mb=capacity.memory_mb,
+        disk_mb=capacity.disk_mb,
+        capabilities=sorted(interpreters),
+        details=describe_host(host, interpreters),
+        resources=capacity.resources,
+    )
+    return Workshop(settings, state, lock, host, interpreters, offer)
+
+
+def make_guardian(lease_seconds: float) -> Guardian:
+    return Guardian(lease_seconds * SAFETY_SHARE)
+
+
+def _lock_directory(state: Path) -> int:
+    """Two workers with one state would take each other's work for their own."""
+    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise WorkerCannotStart(
+            f"Another worker uses {state}; give this one a directory of its own (PUNCTUAL_WORKER_STATE_DIR)"
+            " and a name of its own (PUNCTUAL_WORKER_NAME)."
+        ) from error
+    return descriptor
+
+
+def _instance(state: Path) -> UUID:
+    """Made once and kept beside the lock: it tells this worker's restart from another worker of its name."""
+    path = state / "instance"
+    try:
+        return UUID(path.read_text())
+    except (FileNotFoundError, ValueError):
+        instance = uuid4()
+        fresh = path.with_suffix(".new")
+        fresh.write_text(str(instance))
+        fresh.replace(path)
+        return instance
