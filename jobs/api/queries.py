@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from drf_spectacular.utils import inline_serializer
@@ -19,6 +20,7 @@ class PageQuery(StrictSerializer):
     cursor = serializers.CharField(required=False, help_text="From the `next` of the page before.")
 
 
+@cache
 def page_of(output: Output) -> serializers.Serializer[Any]:
     following = serializers.CharField(allow_null=True, help_text="The path of the next page; null on the last.")
     return _envelope("Page", output, next=following)

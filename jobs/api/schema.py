@@ -6,6 +6,12 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 from jobs.api.authentication import SCHEME, BearerTokenAuthentication
+from jobs.querysets.job_status import JobStatus
+from jobs.states import State
+
+# Named in the settings, because all of them are called `status` where they are shown.
+EXECUTION_STATUSES = [state.value for state in State]
+JOB_STATUSES = [status.value for status in JobStatus]
 
 
 class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

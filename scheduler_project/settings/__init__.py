@@ -143,6 +143,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    # All of these are called `status` where they are shown.
+    "ENUM_NAME_OVERRIDES": {
+        "ExecutionStatusEnum": "jobs.api.schema.EXECUTION_STATUSES",
+        "JobStatusEnum": "jobs.api.schema.JOB_STATUSES",
+        "WorkerStatusEnum": "jobs.models.worker.WorkerStatus",
+    },
 }
 
 LOGGING = {
