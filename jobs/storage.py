@@ -99,7 +99,7 @@ def presign_artifact_upload(artifact_id: UUID, sha256: str, size: int) -> tuple[
 
 
 def _presign_upload(key: str, sha256: str, size: int) -> tuple[str, dict[str, str]]:
-    url = _client().generate_presigned_url(
+    url = _signer().generate_presigned_url(
         "put_object",
         Params={
             "Bucket": settings.PUNCTUAL_S3_BUCKET,
@@ -143,7 +143,7 @@ def adopt_upload(artifact_id: UUID, sha256: str, size: int) -> None:
 def presign_download(key: str, filename: str) -> str:
     """A short-lived URL that a browser saves and never renders."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in filename.rsplit("/", 1)[-1])
-    return _client().generate_presigned_url(
+    return _signer().generate_presigned_url(
         "get_object",
         Params={
             "Bucket": settings.PUNCTUAL_S3_BUCKET,
@@ -242,9 +242,19 @@ def _base64(sha256: str) -> str:
 
 @lru_cache(maxsize=1)
 def _client() -> S3Client:
+    return _make_client(settings.PUNCTUAL_S3_ENDPOINT_URL)
+
+
+@lru_cache(maxsize=1)
+def _signer() -> S3Client:
+    """Signs addresses for others, and never calls: the host is part of what is signed."""
+    return _make_client(settings.PUNCTUAL_S3_PUBLIC_ENDPOINT_URL or settings.PUNCTUAL_S3_ENDPOINT_URL)
+
+
+def _make_client(endpoint_url: str | None) -> S3Client:
     return boto3.session.Session().client(
         "s3",
-        endpoint_url=settings.PUNCTUAL_S3_ENDPOINT_URL,
+        endpoint_url=endpoint_url,
         region_name=settings.PUNCTUAL_S3_REGION,
         aws_access_key_id=settings.PUNCTUAL_S3_ACCESS_KEY_ID,
         aws_secret_access_key=settings.PUNCTUAL_S3_SECRET_ACCESS_KEY,
@@ -256,6 +266,6 @@ def _client() -> S3Client:
             max_pool_connections=32,
             request_checksum_calculation=settings.PUNCTUAL_S3_CHECKSUMS,
             response_checksum_validation=settings.PUNCTUAL_S3_CHECKSUMS,
-            s3={"addressing_style": "path" if settings.PUNCTUAL_S3_ENDPOINT_URL else "auto"},
+            s3={"addressing_style": "path" if endpoint_url else "auto"},
         ),
     )

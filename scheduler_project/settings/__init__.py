@@ -168,6 +168,7 @@ PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
 PUNCTUAL_S3_BUCKET = environment.s3_bucket
 PUNCTUAL_S3_ENDPOINT_URL = environment.s3_endpoint_url
+PUNCTUAL_S3_PUBLIC_ENDPOINT_URL = environment.s3_public_endpoint_url
 PUNCTUAL_S3_REGION = environment.s3_region
 PUNCTUAL_S3_ACCESS_KEY_ID = environment.s3_access_key_id
 PUNCTUAL_S3_SECRET_ACCESS_KEY = (

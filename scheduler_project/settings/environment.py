@@ -35,6 +35,7 @@ class Environment(BaseSettings):
     redis_url: SecretStr = Field(validation_alias="REDIS_URL")
 
     s3_endpoint_url: str | None = Field(None, validation_alias="S3_ENDPOINT_URL")
+    s3_public_endpoint_url: str | None = Field(None, validation_alias="S3_PUBLIC_ENDPOINT_URL")
     s3_bucket: str = Field(min_length=3, max_length=63, validation_alias="S3_BUCKET")
     s3_region: str = Field("us-east-1", validation_alias="S3_REGION")
     s3_access_key_id: str | None = Field(None, validation_alias="S3_ACCESS_KEY_ID")

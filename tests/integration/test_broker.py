@@ -17,9 +17,11 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from jobs.broker import BrokerSender
-from jobs.messages import RUN_TASK, Publication, parse_run_message, worker_queue
+from jobs.messages import RUN_TASK, Publication, Transport, parse_run_message, worker_queue
+from jobs.wakeups import worker_channel
 from scheduler_project.celery import app
 from scheduler_project.embedded.engines import Engines
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -87,6 +89,18 @@ def test_a_batch_is_one_round_trip_not_one_a_message(client: redis.Redis, sender
     after = client.info("stats")["total_reads_processed"]
     assert client.llen(worker_queue(worker_id)) == 201
     assert after - before < 50
+
+
+def test_a_worker_that_asks_over_http_is_woken_and_its_list_stays_empty(
+    client: redis.Redis, sender: BrokerSender
+) -> None:
+    asking, other = uuid4(), uuid4()
+    with client.pubsub(ignore_subscribe_messages=True) as ear:  # type: ignore[no-untyped-call]
+        ear.subscribe(worker_channel(asking))
+        wait_for(lambda: dict(client.pubsub_numsub(worker_channel(asking))).popitem()[1] == 1, "somebody listens")
+        sender.send([Publication(uuid4(), 1, asking, "report", Transport.REST), publication(other)])
+        assert wait_for(lambda: ear.get_message(timeout=0.1), "it is woken")
+    assert (messages(client, asking), len(messages(client, other))) == ([], 1)
 
 
 def test_a_wiped_redis_loses_no_binding(client: redis.Redis, sender: BrokerSender) -> None:

@@ -169,3 +169,18 @@ def test_wrong_credentials_are_an_error_that_names_the_refusal(elsewhere: Settin
     elsewhere.PUNCTUAL_S3_SECRET_ACCESS_KEY = "wrong"
     with pytest.raises(StorageUnavailable, match="refused"):
         storage.put_artifact(sha(b""), b"")
+
+
+def test_addresses_are_signed_for_where_others_reach_the_store(settings: Settings) -> None:
+    settings.PUNCTUAL_S3_PUBLIC_ENDPOINT_URL = "https://files.example:8443"
+    storage._signer.cache_clear()
+    try:
+        download = storage.presign_download("key", "name")
+        upload, _ = storage.presign_output_upload("key", sha(b""), 0)
+        assert download.startswith("https://files.example:8443/")
+        assert upload.startswith("https://files.example:8443/")
+        # Our own calls go where they went.
+        storage.check_storage()
+    finally:
+        storage._signer().close()
+        storage._signer.cache_clear()

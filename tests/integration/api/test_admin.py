@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -20,6 +22,7 @@ from jobs.services import placement
 from jobs.services.attempts import claim_attempt
 from jobs.services.calendars import create_calendar
 from jobs.services.explaining import explain_execution
+from jobs.services.tokens import digest_of
 from tests.factories import hold_of, make_execution, make_job, make_schedule, make_user, make_worker
 from tests.integration.api.conftest import API
 
@@ -192,3 +195,15 @@ def test_who_may_only_look_drains_and_pauses_nothing(db: None) -> None:
 def test_workers_show_their_versions(admin: Client) -> None:
     make_worker(details={"runtimes": {"python": "3.11.2"}, "cgroups": "v2"})
     assert "python 3.11.2" in admin.get("/admin/jobs/worker/").content.decode()
+
+
+def test_a_workers_token_is_made_by_a_command_and_printed_once(owner: User) -> None:
+    out = StringIO()
+    call_command("create_worker_token", owner=owner.username, name="machine-2", days=7, stdout=out)
+    token = ApiToken.objects.get(name="machine-2")
+    assert (token.scope, token.owner, token.digest) == ("worker", owner, digest_of(out.getvalue().strip()))
+    assert token.expires_at is not None
+    wrongs: list[dict[str, Any]] = [{"owner": "nobody"}, {"owner": owner.username, "days": 0}]
+    for wrong in wrongs:
+        with pytest.raises(CommandError):
+            call_command("create_worker_token", **wrong)

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_project.embedded.layout import CHECKOUT
 
-PACKAGES = ("cli", "scheduler_project/embedded", "tests/suite")
+PACKAGES = ("cli", "scheduler_project/embedded", "tests/suite", "workers/remote")
 SHOW = "import json, os, sys\nprint(json.dumps([__package__, sys.argv[1:], os.getcwd()]))\n"
 INSTALLING = "Installing Punctual's requirements, once (about a minute) ...\n"
 
@@ -94,6 +94,12 @@ def test_the_stack_gets_its_commands(checkout: Path, command: str) -> None:
     done = punctual(checkout, command, "--x")
 
     assert json.loads(done.stdout) == ["scheduler_project.embedded", [command, "--x"], "/"]
+
+
+def test_a_worker_gets_its_options(checkout: Path) -> None:
+    done = punctual(checkout, "worker", "--url", "two words")
+
+    assert json.loads(done.stdout) == ["workers.remote", ["--url", "two words"], "/"]
 
 
 def test_tests_get_more_requirements_and_up_needs_no_others(checkout: Path) -> None:

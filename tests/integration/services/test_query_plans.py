@@ -45,6 +45,11 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("return_unclaimed", {"limit": 500, "unclaimed_seconds": 30.0}, {"execution_active"}),
     ("orphaned_workers", {}, {"execution_active"}),
     (
+        "placed_work",
+        {"worker_id": uuid4(), "incarnation": 1, "listed": IDS, "limit": 100},
+        {"execution_active"},
+    ),
+    (
         "lose_held",
         {
             "worker_ids": IDS,

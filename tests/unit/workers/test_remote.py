@@ -1,0 +1,109 @@
+"""`./punctual worker` before it has joined: every mistake is one line, and nothing of the server is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.server import RecordingServer
+
+ROOT = Path(__file__).resolve().parents[3]
+TERMS = {"protocol": 1, "lease_seconds": 30, "renew_seconds": 5, "claim_wait_seconds": 20}
+PROBLEM = {"type": "about:blank", "title": "x", "status": 401, "detail": "The API token is unknown.", "errors": []}
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    running = RecordingServer()
+    yield running
+    running.close()
+
+
+def worker(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "workers.remote", *words],
+        cwd=directory,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PUNCTUAL_WORKER_STATE_DIR": str(directory / "state")}
+        | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def complaint(ended: subprocess.CompletedProcess[str]) -> str:
+    assert ended.returncode == 1, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("punctual worker: ")
+    return line.removeprefix("punctual worker: ")
+
+
+def test_help_names_every_option(tmp_path: Path) -> None:
+    shown = worker(tmp_path, "--help", COLUMNS="200").stdout
+    for option in ("url", "token", "name", "pool", "slots", "cpu", "memory-mb", "disk-mb", "resource", "state-dir"):
+        assert f"--{option}" in shown
+    assert "PUNCTUAL_WORKER_TOKEN" in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--url", "http://127.0.0.1:1"),
+        ("--url", "punctual.example", "--token", "t"),
+        ("--url", "http://127.0.0.1:1", "--token", "t", "--resource", "gpu"),
+        ("--url", "http://127.0.0.1:1", "--token", "t", "--slots", "0"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ended = worker(tmp_path, *words)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    said = complaint(worker(tmp_path, PUNCTUAL_URL="http://127.0.0.1:1", PUNCTUAL_WORKER_TOKEN="t"))
+    assert said.startswith("http://127.0.0.1:1/api/v1/ does not answer")
+    assert not (tmp_path / "state").exists()
+
+
+def test_somebody_else_there(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", b"<html>hello")
+    said = complaint(worker(tmp_path, "--url", server.url, "--token", "t"))
+    assert "does not answer as Punctual does" in said
+
+
+def test_a_wrong_token(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", PROBLEM, status=401)
+    assert complaint(worker(tmp_path, "--url", server.url, "--token", "t")) == "The API token is unknown."
+
+
+def test_another_version(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", TERMS | {"protocol": 2})
+    assert "same release" in complaint(worker(tmp_path, "--url", server.url, "--token", "t"))
+
+
+def test_no_sandbox(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", TERMS)
+    said = complaint(worker(tmp_path, "--url", server.url, "--token", "t", PUNCTUAL_BWRAP="/bin/false"))
+    assert "bwrap" in said or "bubblewrap" in said
+
+
+def test_a_name_that_is_taken(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", TERMS)
+    taken = PROBLEM | {"type": "urn:punctual:worker-name-taken", "detail": "Another worker is called so."}
+    server.answer("POST", "/api/v1/workers/register", taken, status=409)
+    assert complaint(worker(tmp_path, "--url", server.url, "--token", "t")) == "Another worker is called so."
+
+
+def test_nothing_of_the_server_is_loaded() -> None:
+    code = (
+        "import sys, workers.remote; "
+        "print([m for m in ('django', 'celery', 'kombu', 'boto3', 'psycopg', 'redis') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
