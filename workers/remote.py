@@ -57,6 +57,10 @@ def worker(  # noqa: PLR0917 - typer calls it by name
     disk_mb: Annotated[
         int | None, typer.Option(envvar="PUNCTUAL_WORKER_DISK_MB", min=16, help="What it offers. (default: half)")
     ] = None,
+    workers_on_host: Annotated[
+        int,
+        typer.Option(envvar="PUNCTUAL_WORKERS_ON_HOST", min=1, max=1000, help="Each offers its part of the machine."),
+    ] = 1,
     resource: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,6 +102,7 @@ def worker(  # noqa: PLR0917 - typer calls it by name
         drain_seconds=drain_seconds,
         cache_mb=cache_mb,
         resources=_resources(resource or []),
+        on_host=workers_on_host,
     )
     problem = RemoteWorker(settings, url=url, token=token, ca_file=str(ca_file) if ca_file else None).run()
     if problem:

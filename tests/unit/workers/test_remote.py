@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +100,13 @@ def test_a_name_that_is_taken(tmp_path: Path, server: RecordingServer) -> None:
     taken = PROBLEM | {"type": "urn:punctual:worker-name-taken", "detail": "Another worker is called so."}
     server.answer("POST", "/api/v1/workers/register", taken, status=409)
     assert complaint(worker(tmp_path, "--url", server.url, "--token", "t")) == "Another worker is called so."
+
+
+def test_one_of_two_on_a_machine_offers_half_of_it(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", TERMS)
+    server.answer("POST", "/api/v1/workers/register", PROBLEM, status=401)
+    complaint(worker(tmp_path, "--url", server.url, "--token", "t", "--workers-on-host", "2"))
+    assert json.loads(server.requests[-1].body)["cpu"] == len(os.sched_getaffinity(0)) / 2
 
 
 def test_nothing_of_the_server_is_loaded() -> None:
