@@ -20,7 +20,7 @@ from jobs.errors import (
     WorkerLeaseLost,
     WorkerNameTaken,
 )
-from jobs.protocol import Chunk, Hold, Order, Registration, Report, StoredOutput
+from jobs.protocol import Chunk, Hold, Order, Registration, Report, StoredOutput, Usage
 from jobs.states import Reason
 from tests.unit.cli.server import RecordingServer
 from tests.unit.workers.control_plane import OFFER
@@ -150,9 +150,11 @@ def test_what_is_our_own_mistake_is_not_repeated(server: RecordingServer, plane:
 def test_a_renewal_lists_what_is_held_and_brings_orders(server: RecordingServer, plane: RestControlPlane) -> None:
     order = {"execution_id": str(HOLD.execution_id), "attempt": 2, "cancelled": True}
     server.answer("POST", f"{WORKER}/heartbeat", {"orders": [order]})
-    assert plane.renew(REGISTRATION, [(HOLD.execution_id, 2)]) == [Order(HOLD.execution_id, 2, True)]
+    usage = Usage(runs=1, taken=4, load=0.5, memory_available_mb=64)
+    assert plane.renew(REGISTRATION, [(HOLD.execution_id, 2)], usage) == [Order(HOLD.execution_id, 2, True)]
     held = [{"execution_id": str(HOLD.execution_id), "attempt": 2}]
-    assert body_of(server) == {"incarnation": 3, "held": held}
+    said = {"runs": 1, "taken": 4, "load": 0.5, "memory_available_mb": 64}
+    assert body_of(server) == {"incarnation": 3, "held": held, "usage": said}
 
 
 def test_logs_outlast_an_outage_and_are_bytes(server: RecordingServer, plane: RestControlPlane) -> None:
