@@ -23,7 +23,7 @@ HAVING count(*) FILTER (WHERE reason NOT IN ('lost', 'released')) > 1 OR count(*
 """
 FREE_CAPACITY = (ROOT / "jobs/sql/free_capacity.sql").read_text()
 RUN_CGROUP = re.compile(r"punctual-run-(\d+)-.*")
-LAUNCHER = "workers/sandbox/launcher_process.py"
+COMPANIONS = ("workers/sandbox/launcher_process.py", "workers/guardian_process.py")
 KEPT_IN_STATE_DIRECTORY = re.compile(r"lock|instance|artifacts(/[0-9a-f]{64})?")
 
 
@@ -50,7 +50,7 @@ def check_aftermath(
     ours = {str(row[0]) for row in database.execute("SELECT id FROM jobs_execution")}
     wait_for(lambda: not ours & living_attempts().keys(), "no process of a run is left", seconds=10)
     killed = set(dead)
-    wait_for(lambda: not _launchers(killed), "no launcher of a dead worker is left", seconds=10)
+    wait_for(lambda: not _companions(killed), "no companion of a dead worker is left", seconds=10)
     # Its successor removes them before it registers.
     assert not _cgroups(killed), "no cgroup of a dead worker is left"
     for state in stack.var.glob("worker*"):
@@ -72,15 +72,11 @@ def _free_capacity(database: psycopg.Connection[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _launchers(workers: set[int]) -> list[list[str]]:
-    """The worker's pid is the third of their arguments."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        for at, word in enumerate(words):
-            if word.endswith(LAUNCHER) and int(words[at + 3]) in workers:
-                found.append(words)
-    return found
+def _companions(workers: set[int]) -> list[list[str]]:
+    """Launchers and guardians, which are told the pid of their worker."""
+    told = {str(pid) for pid in workers}
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [words for words in lines if any(word.endswith(COMPANIONS) for word in words) and told & set(words)]
 
 
 def _cgroups(workers: set[int]) -> list[str]:
