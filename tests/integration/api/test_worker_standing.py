@@ -19,6 +19,7 @@ from jobs.messages import Transport
 from jobs.models import Worker
 from jobs.services import claiming, commands
 from jobs.services.leases import dismiss_worker
+from jobs.services.publishing import probe_suspects
 from jobs.wakeups import wake_worker
 from scheduler_project.embedded.engines import Engines
 from tests.factories import make_execution, make_user, make_worker
@@ -161,6 +162,24 @@ def test_a_heartbeat_renews_and_brings_orders(db: None) -> None:
     assert answer.json() == {"orders": [{**pairs(execution)[0], "cancelled": False}]}
     assert Worker.objects.get(id=worker.id).lease_until > before
     assert worker.say("heartbeat", held=[], incarnation=1).json()["type"] == LEASE_LOST
+
+
+def test_a_suspect_over_http_shows_by_asking_that_it_hears(db: None) -> None:
+    worker = join()
+    Worker.objects.filter(id=worker.id).update(status="suspect")
+    assert probe_suspects(lambda batch: None, lambda worker_id: True) == 0, "it reads no queue"
+    usage = {"runs": 0, "taken": 0, "load": 0.5, "memory_available_mb": 64}
+    assert worker.say("heartbeat", held=[], usage=usage).status_code == 200
+    assert Worker.objects.get(id=worker.id).status == "suspect"
+    assert worker.say("heartbeat", held=[], usage=usage | {"taken": 1}).status_code == 200
+    shown = Worker.objects.get(id=worker.id)
+    assert (shown.status, shown.usage and shown.usage["load"]) == ("online", 0.5)
+
+
+@pytest.mark.parametrize("wrong", [{"load": "much"}, {"runs": -1}, {"taken": 2**63}, {"more": 1}])
+def test_usage_is_checked(db: None, wrong: dict[str, Any]) -> None:
+    usage = {"runs": 0, "taken": 0, "load": 0.5, "memory_available_mb": 64} | wrong
+    assert join().say("heartbeat", held=[], usage=usage).status_code == 400
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "claim", "drain", "leave"])
