@@ -12,6 +12,9 @@ from jobs.states import TERMINAL, Reason
 # What a worker of another version could not follow changes this number.
 PROTOCOL_VERSION = 1
 
+# A run whose deadline passed while it was fetched begins and is stopped: it ends as any that came too late.
+MIN_WALL_SECONDS = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -93,6 +96,13 @@ class Claimed:
     timeout_seconds: float
     sha256: str
     size: int
+    seconds_left: float | None = None  # until its deadline, when it was claimed
+
+    def wall_seconds(self, since_claim: float) -> float:
+        """How long a run may take that begins so many seconds after the claim: what was fetched slowly runs shorter."""
+        if self.seconds_left is None:
+            return self.timeout_seconds
+        return min(self.timeout_seconds, max(self.seconds_left - since_claim, MIN_WALL_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)

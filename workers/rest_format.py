@@ -68,4 +68,5 @@ def claimed(each: dict[str, Any]) -> Claimed:
         timeout_seconds=float(each["timeout_seconds"]),
         sha256=str(each["program"]["sha256"]),
         size=int(each["program"]["size"]),
+        seconds_left=None if each["seconds_left"] is None else float(each["seconds_left"]),
     )

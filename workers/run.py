@@ -104,6 +104,7 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
 
 
 def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
+    claimed_at = time.monotonic()
     try:
         descriptor = _fetch(equipment, held, claimed)
     except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
@@ -114,9 +115,10 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
         if held.stop_reason is not None:
             return Report(held.stop_reason)
         program = _program(equipment.interpreters, claimed, descriptor)
+        limits = _limits(claimed, time.monotonic() - claimed_at)
         with (
             equipment.guardian.ward() as ward,
-            equipment.sandbox.start(program, _limits(claimed), lambda run: _secure(held, ward, run)) as run,
+            equipment.sandbox.start(program, limits, lambda run: _secure(held, ward, run)) as run,
         ):
             return _watch(equipment, hold, ward, held, run)
     except SandboxError as error:
@@ -210,9 +212,9 @@ def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descript
     )
 
 
-def _limits(claimed: Claimed) -> Limits:
+def _limits(claimed: Claimed, since_claim: float) -> Limits:
     return Limits(
-        wall_seconds=claimed.timeout_seconds,
+        wall_seconds=claimed.wall_seconds(since_claim),
         memory_bytes=claimed.memory_mb * MEGABYTE,
         disk_bytes=max(claimed.disk_mb, 1) * MEGABYTE,
         cpus=claimed.cpu,

@@ -83,6 +83,7 @@ class ClaimedOutput(serializers.Serializer[Any]):
     memory_mb = serializers.IntegerField()
     disk_mb = serializers.IntegerField()
     timeout_seconds = serializers.FloatField()
+    seconds_left = serializers.FloatField(allow_null=True, help_text="Until its deadline; a run ends then, too.")
     program = ProgramOutput()
 
 

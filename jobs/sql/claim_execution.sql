@@ -15,9 +15,7 @@ WITH claimed AS (
     SELECT %(attempt_id)s, id, attempt, worker_id, incarnation, placed_at, claimed_at, '', false FROM claimed)
 SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v.runtime, v.args::text, v.env::text,
        v.cpu, v.memory_mb, v.disk_mb,
-       CASE WHEN c.deadline_at IS NULL THEN v.timeout_seconds
-            ELSE least(v.timeout_seconds, greatest(extract(epoch FROM c.deadline_at - c.claimed_at)::float8, 0.01)) END,
-       a.sha256, a.size
+       v.timeout_seconds, a.sha256, a.size, extract(epoch FROM c.deadline_at - c.claimed_at)::float8
   FROM claimed c
   JOIN jobs_jobversion v ON v.id = c.version_id
   JOIN jobs_artifact a ON a.id = v.artifact_id

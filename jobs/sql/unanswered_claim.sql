@@ -1,9 +1,7 @@
 -- claiming.take_work. By primary key. What claim_execution has answered before, for a worker that did not get that answer.
 SELECT e.id, e.attempt, j.id, j.name, e.run_id, e.scheduled_for, e.claimed_at, v.runtime, v.args::text, v.env::text,
        v.cpu, v.memory_mb, v.disk_mb,
-       CASE WHEN e.deadline_at IS NULL THEN v.timeout_seconds
-            ELSE least(v.timeout_seconds, greatest(extract(epoch FROM e.deadline_at - clock_timestamp())::float8, 0.01)) END,
-       a.sha256, a.size
+       v.timeout_seconds, a.sha256, a.size, extract(epoch FROM e.deadline_at - clock_timestamp())::float8
   FROM jobs_execution e
   JOIN jobs_jobversion v ON v.id = e.version_id
   JOIN jobs_artifact a ON a.id = v.artifact_id

@@ -85,7 +85,10 @@ def test_a_run_gets_the_lesser_of_its_timeout_and_the_rest(
 ) -> None:
     execution = make_execution(job=make_job(deadline_seconds=deadline, timeout_seconds=timeout))
     claimed = claim_attempt(place_on(make_worker(), execution))
-    assert low <= claimed.timeout_seconds <= high
+    assert low <= claimed.wall_seconds(0) <= high
+    if deadline is not None and deadline < timeout:
+        assert claimed.wall_seconds(12) <= high - 12, "what is fetched for long runs shorter"
+        assert 0 < claimed.wall_seconds(2 * deadline) < 1
 
 
 def test_a_run_that_its_deadline_ended_is_not_tried_again() -> None:

@@ -79,6 +79,7 @@ def execution(server: RecordingServer, **changes: Any) -> dict[str, Any]:
         "memory_mb": 1,
         "disk_mb": 1,
         "timeout_seconds": 1.5,
+        "seconds_left": None,
         "program": {"sha256": "0" * 64, "size": 2, "url": f"{server.url}/program"},
     } | changes
 
