@@ -1,4 +1,4 @@
--- reaping.return_unclaimed. Index: execution_active. Workers that took nothing of what has long been placed on them.
+-- reaping.reap_lost_workers. Index: execution_active. Workers that took nothing of what has long been placed on them.
 -- Taken before the executions, and in order, as a renewal does.
 WITH silent AS MATERIALIZED (
     SELECT w.id FROM jobs_worker w
