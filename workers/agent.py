@@ -103,6 +103,9 @@ class Agent:
             pause = self._renew_seconds
             try:
                 self.renew()
+            except ControlPlaneUnavailable as error:
+                logger.warning("The lease was not renewed; trying again: %s", error)
+                pause = min(pause, RENEW_AGAIN_SECONDS)
             except Exception:
                 logger.exception("The lease was not renewed; trying again")
                 pause = min(pause, RENEW_AGAIN_SECONDS)

@@ -97,8 +97,10 @@ class RemoteWorker:
     def _run(self, hold: Hold) -> None:
         try:
             moved = run_attempt(self._equipment, hold)
+        except PunctualError as error:
+            logger.warning("How attempt %s of %s ended cannot be told: %s", hold.attempt, hold.execution_id, error)
         except Exception:
-            logger.exception("How attempt %s of %s ended could not be told", hold.attempt, hold.execution_id)
+            logger.exception("Attempt %s of %s could not be carried through", hold.attempt, hold.execution_id)
         else:
             if moved is not None:
                 logger.info("Attempt %s of %s ended; now %s", hold.attempt, hold.execution_id, moved.state)

@@ -17,7 +17,7 @@ from jobs.services.leases import drain_worker
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_display = ["name", "status_badge", "lease_until", "pool", "host", "in_use", "cpu", "memory_mb", "able_to"]
-    list_filter = ["status", "pool"]
+    list_filter = ["status", "pool", "transport"]
     search_fields = ["name", "host", "=id"]
     ordering = ["name"]
     actions = ["drain"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -107,6 +108,18 @@ def test_one_of_two_on_a_machine_offers_half_of_it(tmp_path: Path, server: Recor
     server.answer("POST", "/api/v1/workers/register", PROBLEM, status=401)
     complaint(worker(tmp_path, "--url", server.url, "--token", "t", "--workers-on-host", "2"))
     assert json.loads(server.requests[-1].body)["cpu"] == len(os.sched_getaffinity(0)) / 2
+
+
+def test_a_token_that_is_taken_away_ends_it(tmp_path: Path, server: RecordingServer) -> None:
+    worker_id = uuid4()
+    server.answer("GET", "/api/v1/workers/terms", TERMS)
+    server.answer("POST", "/api/v1/workers/register", {"worker_id": str(worker_id), "incarnation": 1}, status=201)
+    server.answer("POST", f"/api/v1/workers/{worker_id}/claim", {"executions": [], "orders": []})
+    for verb in ("claim", "heartbeat", "drain", "leave"):
+        server.answer("POST", f"/api/v1/workers/{worker_id}/{verb}", PROBLEM, status=401)
+    ended = worker(tmp_path, "--url", server.url, "--token", "t")
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False), ended.stderr
+    assert ended.stderr.splitlines()[-1] == "punctual worker: The API token is unknown."
 
 
 def test_nothing_of_the_server_is_loaded() -> None:
