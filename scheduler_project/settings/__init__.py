@@ -87,9 +87,9 @@ DATABASES["default"] |= {
             "min_size": 1,
             "max_size": environment.database_pool_size,
             "timeout": 4,
-            # Not the pool's growing pauses, which would notice the end of an outage as late again as it lasted: after
-            # a second it gives up, and the next that needs a connection tries anew.
-            "reconnect_timeout": 1,
+            # Not the pool's growing pauses, which notice the end of an outage late: it gives up after two seconds, and
+            # the next that needs a connection begins anew.
+            "reconnect_timeout": 2,
             "connection_class": PatientConnection,
         },
     },
