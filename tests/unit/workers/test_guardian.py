@@ -128,7 +128,8 @@ def test_it_forgets_what_is_over(stack: ExitStack) -> None:
             guarded.end()
             assert not ward.was_killed(), "by somebody else's hand"
     wait_for(lambda: len(list(descriptors.iterdir())) == before, "its descriptors are closed", seconds=DEADLINE)
-    assert len(os.listdir("/proc/self/fd")) == ours + 20, "the tests' own"
+    # Fewer, if what an earlier test has left is collected meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= ours + 20, "the test's own"
 
 
 def test_one_that_died_is_replaced_and_its_successor_guards_what_it_guarded(stack: ExitStack) -> None:
