@@ -19,7 +19,7 @@ import psutil
 import psycopg
 
 from tests.acceptance.aftermath import check_aftermath, check_ended_once
-from tests.acceptance.journal import Witness, attempts_of, journaled
+from tests.acceptance.journal import Witness, attempts_of, journaled, moment
 from tests.acceptance.stack import ROOT, TERMINAL, Stack
 from tests.waiting import wait_for
 
@@ -110,7 +110,7 @@ class Laboratory:
         check_ended_once(self.stack, execution)
         made = attempts_of(self.stack, execution)
         assert len(made) == attempts
-        seconds = (datetime.fromisoformat(made[-1]["claimed_at"]) - killed).total_seconds()
+        seconds = (moment(made[-1]["claimed_at"]) - killed).total_seconds()
         assert seconds <= within
         self.recovered.append(seconds)
         return execution

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.aftermath import check_ended_once
 from tests.acceptance.deaths import Laboratory, OwnWorker, frozen, make_queue
-from tests.acceptance.journal import attempts_of
+from tests.acceptance.journal import attempts_of, moment
 from tests.acceptance.stack import LEASE_SECONDS
 from tests.waiting import wait_for
 
@@ -55,16 +55,16 @@ def test_a_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair
     jobs = [laboratory.submit(f"rolling-{number}", 0.5, queue=pair[0].pool) for number in range(2 * SLOTS)]
     for worker in pair:
         gone = worker.terminate()
-        while gone.poll() is None:
+        for _ in range(2 * SLOTS):
             # The load goes on, as fast as the other worker takes it.
             jobs.append(laboratory.submit(f"rolling-{len(jobs)}", 0.5, queue=worker.pool))
             laboratory.wait_until_placed(jobs[-1])
-        assert gone.returncode == 0
+        assert gone.wait(30) == 0
         worker.start()
     for job in jobs:
         execution = laboratory.wait_for_end(job)
         check_ended_once(laboratory.stack, execution)
-        assert [attempt["reason"] for attempt in attempts_of(laboratory.stack, execution)] == ["exit"]
+        assert "lost" not in {attempt["reason"] for attempt in attempts_of(laboratory.stack, execution)}
     laboratory.check_aftermath()
 
 
@@ -74,10 +74,10 @@ def test_what_does_not_finish_in_time_is_released_and_what_waits_goes_at_once(
     long = laboratory.submit("long", DRAIN_SECONDS * 2, queue=pair[0].pool)
     leaving = holder_of(laboratory.execution(long, "running"), pair)
     with frozen(leaving.running):
-        # It takes nothing now, and all slots of both are needed: some of it waits on the one that is asked to leave.
-        waiting = [laboratory.submit(f"short-{n}", 0.1, queue=leaving.pool) for n in range(2 * SLOTS - 1)]
-        for job in waiting:
-            laboratory.wait_until_placed(job)
+        # The fuller one is the better fit, and it takes nothing now: they wait there.
+        waiting = [laboratory.submit(f"short-{n}", 0.1, queue=leaving.pool) for n in range(SLOTS // 2)]
+        placed = [laboratory.execution(job, "queued") for job in waiting]
+        assert {execution["worker_id"] for execution in placed} == {leaving.row()["id"]}
         gone = leaving.terminate()
     wait_for(lambda: leaving.row()["status"] == "draining", "it says that it drains", seconds=10)
     assert gone.wait(DRAIN_SECONDS + RELEASE_SECONDS + 10) == 0
@@ -89,7 +89,7 @@ def test_what_does_not_finish_in_time_is_released_and_what_waits_goes_at_once(
     for job in waiting:
         execution = laboratory.wait_for_end(job)
         check_ended_once(laboratory.stack, execution)
-        assert execution["placed_at"] < released["ended_at"], "it did not wait for the long one to be released"
+        assert moment(execution["placed_at"]) < moment(released["ended_at"]), "it did not wait for the long one"
     laboratory.check_aftermath()
 
 

@@ -73,7 +73,7 @@ def test_killed_while_it_runs(laboratory: Laboratory) -> None:
 def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
     """The object store stands still before the program ends; then its last line is there and its output is not."""
     worker, store = laboratory.stack.process("worker"), laboratory.stack.process("seaweedfs")
-    job = laboratory.submit("uploading", 1.5)
+    job = laboratory.submit("uploading", 2.5)
     execution = laboratory.execution(job, "running")
     laboratory.wait_for_line(execution, "start")
     with frozen(store):
@@ -88,7 +88,7 @@ def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
 def test_killed_between_upload_and_commit(laboratory: Laboratory) -> None:
     """The attempt's row is locked: its end waits for it, with the output already stored."""
     worker = laboratory.stack.process("worker")
-    job = laboratory.submit("committing", 1)
+    job = laboratory.submit("committing", 2)
     execution = laboratory.execution(job, "running")
     with laboratory.database() as own, laboratory.database() as other, own.transaction():
         own.execute("SELECT 1 FROM jobs_attempt WHERE execution_id = %s FOR UPDATE", (execution["id"],))
