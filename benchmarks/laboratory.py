@@ -32,6 +32,8 @@ class Laboratory:
     directory: Path
     database_url: str
     redis_url: str
+    postgres_pid: int
+    redis_pid: int
 
 
 def say(text: str) -> None:
@@ -58,7 +60,13 @@ def laboratory() -> Iterator[Laboratory]:
             from django.core.management import call_command
 
             call_command("migrate", verbosity=0)
-            yield Laboratory(directory, environment["DATABASE_URL"], environment["REDIS_URL"])
+            yield Laboratory(
+                directory,
+                environment["DATABASE_URL"],
+                environment["REDIS_URL"],
+                engines.postgres.pid,
+                engines.valkey.pid,
+            )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

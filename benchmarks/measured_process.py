@@ -1,4 +1,4 @@
-"""A beat, ours or the stock one, as a real process whose memory is sampled while it runs."""
+"""A beat, ours or the stock one, or a worker, as a real process whose memory is sampled while it runs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ class MeasuredProcess:
             self._child.kill()
             self._child.wait()
         self._sampler.join()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
 
     @property
     def log(self) -> str:

@@ -5,9 +5,14 @@ None of them is due within the hours of a benchmark by itself; those that shall 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django.db import connection, transaction
+
+if TYPE_CHECKING:
+    from jobs.models import Artifact
 
 Parameters = dict[str, int | float | str | list[str] | datetime | None]
 CHUNK = 100_000
@@ -32,8 +37,8 @@ SELECT job_id, %(owner)s, 'job ' || n, 'active', '', version_id, now(), now() FR
 VERSIONS = """
 INSERT INTO jobs_jobversion (id, job_id, number, artifact_id, runtime, args, env, queue_id, priority, cpu, memory_mb,
     disk_mb, capabilities, timeout_seconds, retry, max_concurrency, overlap, delivery, created_at)
-SELECT version_id, job_id, 1, %(artifact)s, 'bash', '[]', '{}', q.id, 5, 0.001, 1, 0, '{}', 60, '{}', 1,
-       'queue', 'at_least_once', now()
+SELECT version_id, job_id, 1, %(artifact)s, %(runtime)s, '[]', '{}', q.id, 5, %(cpu)s, %(memory_mb)s, %(disk_mb)s, '{}',
+       60, '{}', 1, 'queue', 'at_least_once', now()
   FROM fresh, jobs_queue q WHERE q.name = 'default'
 """
 SCHEDULES = """
@@ -54,7 +59,7 @@ WITH picked AS MATERIALIZED (
 """
 DUE = f"""{CHOSEN}
 UPDATE jobs_schedule s
-   SET next_instant = date_trunc('minute', now()), next_fire_at = date_trunc('minute', now())
+   SET next_instant = %(moment)s, next_fire_at = %(moment)s
   FROM chosen WHERE chosen.id = s.id
 """  # noqa: S608
 ARM = f"""{CHOSEN}
@@ -64,22 +69,51 @@ UPDATE jobs_schedule s
   FROM chosen, LATERAL (SELECT %(first)s::timestamptz + make_interval(secs => nth * %(apart)s)) AS at (moment)
  WHERE chosen.id = s.id
 """  # noqa: S608
+# Days of ended executions of the schedules that there are, in turn, each with its one attempt.
+HISTORY = """
+WITH ended AS (
+    INSERT INTO jobs_execution (id, job_id, version_id, schedule_id, queue_id, trigger, run_id, scheduled_for, state,
+        attempt, tries_used, times_lost, worker_id, incarnation, rank, fired_at, ready_at, placed_at, published_at,
+        claimed_at, started_at, ended_at, reason, exit_code)
+    SELECT p.id, p.job_id, j.current_version_id, p.schedule_id, v.queue_id, 'schedule', p.id, p.moment, 'succeeded',
+           1, 1, 0, w.id, w.incarnation, p.moment, p.moment, p.moment, p.moment, p.moment, p.moment, p.moment, p.moment,
+           'exit', 0
+      FROM (SELECT uuidv7(make_interval(secs => -86400 - n)) AS id, s.schedule_id, s.job_id,
+                   now() - make_interval(secs => 86400 + n) AS moment
+              FROM generate_series(%(first)s::int, %(last)s::int) n
+              JOIN (SELECT id AS schedule_id, job_id, row_number() OVER () - 1 AS nth FROM jobs_schedule) s
+                ON s.nth = n %% %(schedules)s) p
+      JOIN jobs_job j ON j.id = p.job_id JOIN jobs_jobversion v ON v.id = j.current_version_id,
+           (SELECT id, incarnation FROM jobs_worker LIMIT 1) w
+    RETURNING id, worker_id, incarnation, ended_at)
+INSERT INTO jobs_attempt (id, execution_id, number, worker_id, incarnation, placed_at, claimed_at, started_at, ended_at,
+    reason, exit_code, error, log_truncated, cpu_seconds)
+SELECT uuidv7(ended_at - now()), id, 1, worker_id, incarnation, ended_at, ended_at, ended_at, ended_at, 'exit', 0, '',
+       false, 0.01
+  FROM ended
+"""
 
 
-def make_schedules(count: int, *, after: int = 0) -> None:
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What every job asks for; by default next to nothing, because synthetic workers run nothing."""
+
+    runtime: str = "bash"
+    cpu: float = 0.001
+    memory_mb: int = 1
+    disk_mb: int = 0
+
+
+def make_schedules(count: int, *, after: int = 0, artifact: Artifact | None = None, needs: Needs | None = None) -> None:
     """So many enabled schedules besides the first `after`."""
-    from django.contrib.auth.models import User
-
-    from jobs.models import Artifact
-
-    owner, _ = User.objects.get_or_create(username="benchmark")
-    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256="0" * 64, defaults={"size": 1})
+    artifact = artifact or _nothing()
+    owner = artifact.owner
     for first in range(after + 1, after + count + 1, CHUNK):
         bounds: Parameters = {"first": first, "last": min(first + CHUNK - 1, after + count), "zones": ZONES}
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(FRESH, bounds)
             cursor.execute(JOBS, {"owner": owner.pk})
-            cursor.execute(VERSIONS, {"artifact": artifact.pk})
+            cursor.execute(VERSIONS, {"artifact": artifact.pk, **asdict(needs or Needs())})
             cursor.execute(SCHEDULES)
     settle_tables()
 
@@ -90,9 +124,32 @@ def settle_tables() -> None:
         cursor.execute("VACUUM (ANALYZE) jobs_job, jobs_jobversion, jobs_schedule, jobs_execution")
 
 
-def make_due(count: int, *, salt: str) -> None:
-    """The next instant of so many schedules, chosen by the salt, becomes a minute that is just over."""
-    _execute(DUE, {"count": count, "salt": salt})
+def _nothing() -> Artifact:
+    from django.contrib.auth.models import User
+
+    from jobs.models import Artifact
+
+    owner, _ = User.objects.get_or_create(username="benchmark")
+    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256="0" * 64, defaults={"size": 1})
+    return artifact
+
+
+def make_history(count: int, *, after: int = 0) -> None:
+    """So many ended executions besides the first `after`, a second apart; there must be a worker and schedules."""
+    from jobs.models import Schedule
+
+    schedules = Schedule.objects.count()
+    for first in range(after + 1, after + count + 1, CHUNK):
+        _execute(HISTORY, {"first": first, "last": min(first + CHUNK - 1, after + count), "schedules": schedules})
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM (ANALYZE) jobs_attempt")
+    settle_tables()
+
+
+def make_due(count: int, *, salt: str, moment: datetime | None = None) -> None:
+    """The next instant of so many schedules, chosen by the salt, is the moment, or else a minute that is just over."""
+    moment = moment or datetime.now(UTC).replace(second=0, microsecond=0)
+    _execute(DUE, {"count": count, "salt": salt, "moment": moment})
 
 
 def arm_overdue(now: datetime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.laboratory import Laboratory
@@ -23,12 +24,12 @@ class WindowReport:
     lost: int
 
 
-def punctual_beat(room: Laboratory) -> MeasuredProcess:
+def punctual_beat(room: Laboratory, environment: Mapping[str, str] | None = None) -> MeasuredProcess:
     return MeasuredProcess(
         "beat",
         (sys.executable, "-m", "celery", "-A", "scheduler_project", "beat", "--pidfile=", "-l", "INFO"),
         room.directory,
-        {"PUNCTUAL_LOG_LEVEL": "INFO"},
+        {"PUNCTUAL_LOG_LEVEL": "INFO", **(environment or {})},
     )
 
 

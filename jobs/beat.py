@@ -44,6 +44,8 @@ SWITCH_SECONDS = 0.0005
 LOOK_AGAIN_SECONDS = 0.02
 AT_ONCE_SECONDS = 0.001
 CLOCK_SECONDS = 10.0
+# When workers are full, room is made every few milliseconds: a pass for each would cost more than what it places.
+PLACE_REST_SECONDS = 0.01
 COUNT_SECONDS = 10.0
 REPUBLISH_LOOK_SECONDS = 1.0
 MAX_OUTBOX_BATCHES = 1000
@@ -80,7 +82,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             Stage("reap", self._reap),
             Stage("system tasks", self._tick_system_tasks),
         )
-        self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
+        self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL, on_room=self._placing.notify)
         self.window = DueWindow(HurriedRedis(settings.PUNCTUAL_REDIS_URL))
         self._announcer = Announcer(self.window)
         self._announcer.start()
@@ -181,6 +183,8 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             self._publishing.notify()
         if placed.more:
             return 0
+        if placed.full:
+            self._placing.rest(PLACE_REST_SECONDS)
         return LOOK_AGAIN_SECONDS if placed.contended else float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
 
     def _publish(self) -> float:

@@ -17,6 +17,9 @@ class Verdict:
     burns_try: bool = True
 
 
+SUCCESS = Verdict(Move.SUCCEED, Reason.EXIT)
+
+
 def judge(  # noqa: PLR0911 - a table of cases reads best as one
     *,
     reason: Reason,
@@ -41,7 +44,7 @@ def judge(  # noqa: PLR0911 - a table of cases reads best as one
     if reason is Reason.RELEASED and repeatable:
         return Verdict(Move.RELEASE, Reason.RELEASED, burns_try=False)
     if reason is Reason.EXIT and exit_code == 0:
-        return Verdict(Move.SUCCEED, Reason.EXIT)
+        return SUCCESS
     if reason is Reason.ARTIFACT_UNAVAILABLE and repeatable and not started and attempt < conf.MAX_UNAVAILABLE_ATTEMPTS:
         # The program never ran: an outage of the object store uses up none of its tries.
         wait = min(conf.MAX_UNAVAILABLE_BACKOFF_SECONDS, 2.0 ** min(attempt, 10))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 
 from jobs.services.database import pooled
@@ -21,6 +22,7 @@ STOP_SECONDS = 3.0
 class Stage:
     def __init__(self, name: str, work: Callable[[], float]) -> None:
         """`work` does a bounded piece and returns how long to wait before the next unless somebody notifies."""
+        self._rest_until = 0.0
         self._name = name
         self._work = work
         self._wanted = threading.Event()
@@ -33,6 +35,10 @@ class Stage:
 
     def notify(self) -> None:
         self._wanted.set()
+
+    def rest(self, seconds: float) -> None:
+        """For its own work: whatever it is told, the next piece begins no earlier, and so finds more to do at once."""
+        self._rest_until = time.monotonic() + seconds
 
     def stop(self) -> None:
         """Asks it to; `join` waits until it has."""
@@ -56,4 +62,5 @@ class Stage:
                 logger.exception("Beat's stage '%s' failed and is tried again", self._name)
                 self._stopping.wait(PAUSE_AFTER_ERROR_SECONDS)
             else:
+                self._stopping.wait(max(0.0, self._rest_until - time.monotonic()))
                 self._wanted.wait(None if math.isinf(pause) else pause)

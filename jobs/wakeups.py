@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 CHANNEL = "punctual:wake"
+WORK = b"1"
+ROOM = b"room"  # a worker has room again: something may be placed, but nothing is due for that
 TIMEOUT_SECONDS = 0.05
 LISTEN_TIMEOUT_SECONDS = 0.1
 PAUSE_AFTER_ERROR_SECONDS = 1.0
@@ -61,15 +63,19 @@ class Waker:
     def __init__(self, connection: HurriedRedis) -> None:
         self._redis = connection
 
-    def wake(self, channel: str = CHANNEL) -> None:
-        self._redis.attempt(lambda client: client.publish(channel, b"1"))
+    def wake(self, channel: str = CHANNEL, news: bytes = WORK) -> None:
+        self._redis.attempt(lambda client: client.publish(channel, news))
 
 
 class WakeListener:
-    """The ear of beat or of a worker. `wait` returns early when somebody wakes it, and never much later than asked."""
+    """The ear of beat or of a worker. `wait` returns early when somebody wakes it, and never much later than asked.
 
-    def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
+    That there is room is for `on_room` alone: when all workers are busy that is most of what beat has to hear.
+    """
+
+    def __init__(self, url: str, *, channel: str = CHANNEL, on_room: Callable[[], None] = lambda: None) -> None:
         self._channel = channel
+        self._on_room = on_room
         self._redis = redis.Redis.from_url(
             url,
             # A frozen Redis must not hold up who waits: what is due does not wait for it.
@@ -112,10 +118,15 @@ class WakeListener:
             self._subscription.subscribe(self._channel)
             self._heard_since = time.monotonic()
         while (left := deadline - time.monotonic()) > 0:
-            if self._subscription.get_message(timeout=left) is not None:
-                # One look serves every wake-up that has come meanwhile.
-                while self._subscription.get_message(timeout=0) is not None:
-                    pass
+            news = set()
+            message = self._subscription.get_message(timeout=left)
+            # One look serves every wake-up that has come meanwhile.
+            while message is not None:
+                news.add(message["data"])
+                message = self._subscription.get_message(timeout=0)
+            if ROOM in news:
+                self._on_room()
+            if news - {ROOM}:
                 return True
         return False
 
@@ -136,6 +147,10 @@ def hurried_redis() -> HurriedRedis:
 
 def wake_beat() -> None:
     Waker(hurried_redis()).wake()
+
+
+def tell_of_room() -> None:
+    Waker(hurried_redis()).wake(news=ROOM)
 
 
 def worker_channel(worker_id: UUID) -> str:

@@ -20,3 +20,4 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["jobs", "workers"])
 # By name: it needs Django's settings, and only a worker ever loads it.
 app.steps["worker"].add("workers.bootstep:AgentStep")
+app.steps["consumer"].add("workers.event_flushing:EventFlushing")

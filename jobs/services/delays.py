@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from jobs import due_window, sql
+from jobs import due_window, sql, wakeups
 from jobs.models import JobState, Schedule
 from jobs.protocol import Moved
 from jobs.recurrence import Recurrence, jittered, rearmed
@@ -49,3 +49,5 @@ def rearm_delays(ended: Sequence[Moved]) -> None:
         rearmed_dues.append((delay.schedule_id, fire_at))
     if rearmed_dues:
         transaction.on_commit(lambda: due_window.announce(rearmed_dues))
+        # It may be due before beat would look again.
+        transaction.on_commit(wakeups.wake_beat)

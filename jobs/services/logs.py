@@ -6,31 +6,30 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from uuid import UUID
 
-from django.db import transaction
-
 from jobs import sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, LogChunk
 from jobs.protocol import Chunk, Hold
-from jobs.services.database import bounded
 
 READ_BATCH = 200
+# A batch of chunks may be a megabyte.
+SECONDS = 10.0
 
 
 def append_chunks(hold: Hold, chunks: Sequence[Chunk]) -> None:
     if not chunks:
         return
-    with transaction.atomic(), bounded(statement_seconds=10):
-        written = sql.execute(
-            "append_log",
-            hold.parameters()
-            | {
-                "sequences": [c.sequence for c in chunks],
-                "streams": [c.stream for c in chunks],
-                "times": [c.logged_at for c in chunks],
-                "data": [c.data for c in chunks],
-            },
-        )
+    written = sql.execute(
+        "append_log",
+        hold.parameters()
+        | {
+            "sequences": [c.sequence for c in chunks],
+            "streams": [c.stream for c in chunks],
+            "times": [c.logged_at for c in chunks],
+            "data": [c.data for c in chunks],
+        },
+        within=SECONDS,
+    )
     if not written:
         raise StaleAttempt
 

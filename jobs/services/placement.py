@@ -9,6 +9,7 @@ claim outlives a crash that its placement did not. What a crash undoes is ready 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,11 +19,13 @@ from jobs import conf
 from jobs.errors import InvalidInput
 from jobs.messages import Publication
 from jobs.models import Queue, Worker
-from jobs.planning import Plan, plan
+from jobs.planning import Plan, Supply, plan
 from jobs.services import transitions
 from jobs.services.database import bounded
 from jobs.services.demands import read_ready, read_workers
 from jobs.services.transitions import Assignment
+
+FIRST_LOOK_EXECUTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class PlaceResult:
     held: int = 0
     contended: bool = False  # another beat was placing for a pool: look again soon
     more: bool = False  # a full batch, of which some was placed: there may be more to place right now
+    full: bool = False  # a pool has no room left: more can be placed only when something ends
 
     @property
     def placed(self) -> int:
@@ -47,6 +51,7 @@ def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> Place
         held=sum(r.held for r in results),
         contended=any(r.contended for r in results),
         more=any(r.more for r in results),
+        full=any(r.full for r in results),
     )
 
 
@@ -66,18 +71,37 @@ def _place_pool(pool: str, limit: int) -> PlaceResult:
     with transaction.atomic(), bounded(statement_seconds=10, durable=False):
         if not _lock_pool(pool):
             return PlaceResult(contended=True)
-        made = _plan_pool(pool, limit)
+        made, room = _plan_pool(pool, limit)
         placed = transitions.place([Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments])
-    full = len(made.assignments) + len(made.held) >= limit
-    return PlaceResult(tuple(placed), held=len(made.held), more=full and bool(placed))
+    whole_batch = len(made.assignments) + len(made.held) >= limit
+    return PlaceResult(
+        tuple(placed), held=len(made.held), more=whole_batch and bool(placed), full=len(made.assignments) >= room
+    )
 
 
-def _plan_pool(pool: str, limit: int) -> Plan:
-    ready = read_ready(pool, limit)
-    if not ready:
-        return Plan()
-    # A worker without a free slot can still be kept for somebody.
-    return plan(ready, read_workers(pool, full_ones=any(demand.overdue for demand in ready)))
+def _plan_pool(pool: str, limit: int) -> tuple[Plan, int]:
+    """Looks at little of what waits, and at more only while there is room for it or some of it does not fit.
+
+    Also how many slots were free.
+    """
+    look = min(limit, FIRST_LOOK_EXECUTIONS)
+    workers: Sequence[Supply] | None = None
+    free, full_ones = 1, False
+    while True:
+        ready = read_ready(pool, look)
+        if not ready:
+            return Plan(), free
+        # A worker without a free slot can still be kept for somebody.
+        overdue = any(demand.overdue for demand in ready)
+        if workers is None or overdue > full_ones:
+            full_ones = overdue
+            workers = read_workers(pool, full_ones=full_ones)
+            # Everything needs some of these.
+            free = sum(max(0, worker.slots) for worker in workers if worker.cpu > 0 and worker.memory_mb > 0)
+        made = plan(ready, workers)
+        if look == limit or len(ready) < look or len(made.assignments) >= free:
+            return made, free
+        look = min(limit, max(8 * look, 2 * free))
 
 
 def _lock_pool(pool: str) -> bool:

@@ -23,6 +23,9 @@ from jobs.models.ids import new_id
 from jobs.protocol import Claimed, Hold, Moved
 from jobs.states import STARTED, TERMINAL, Move, Reason, State, sources, target
 
+# The most that Postgres may spend on a move that is a transaction of its own.
+SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class NewExecution:
@@ -138,7 +141,9 @@ def release_queued(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
 
 
 def claim(hold: Hold) -> Claimed:
-    rows = sql.fetch("claim_execution", hold.parameters() | _ends(Move.CLAIM) | {"attempt_id": new_id()}, Claimed)
+    """A transaction of its own, as `start` is: these are most of what workers say."""
+    parameters = hold.parameters() | _ends(Move.CLAIM) | {"attempt_id": new_id()}
+    rows = sql.fetch("claim_execution", parameters, Claimed, within=SECONDS)
     if not rows:
         raise StaleAttempt
     return rows[0]
@@ -146,21 +151,38 @@ def claim(hold: Hold) -> Claimed:
 
 def start(hold: Hold, receipt: Mapping[str, object]) -> None:
     parameters = hold.parameters() | _ends(Move.START) | {"receipt": json.dumps(dict(receipt))}
-    if not sql.execute("start_execution", parameters):
+    if not sql.execute("start_execution", parameters, within=SECONDS):
         raise StaleAttempt
+
+
+def succeed_alone(hold: Hold, ending: Ending) -> Moved | None:
+    """Ends an attempt as a transaction of its own; None if it was cancelled, or if something follows from its end.
+
+    None, too, if it is not this worker's: `end` tells which.
+    """
+    rows = _end(hold, ending, alone=True)
+    return rows[0] if rows else None
 
 
 def end(hold: Hold, ending: Ending) -> Moved:
     """Ends an attempt: for good, or back to `ready` or `backing_off`."""
+    rows = _end(hold, ending, alone=False)
+    if not rows:
+        raise StaleAttempt
+    return rows[0]
+
+
+def _end(hold: Hold, ending: Ending, *, alone: bool) -> list[Moved]:
     becomes = target(ending.move)
     terminal = becomes in TERMINAL
-    rows = sql.fetch(
+    return sql.fetch(
         "end_attempt",
         hold.parameters()
         | _ends(ending.move)
         | {
             # One that is queued has no attempt yet: were it claimed while this waits, the attempt would stay open.
             "sources": [state for state in sources(ending.move) if state in STARTED],
+            "alone": alone,
             "terminal": terminal,
             "reason": ending.reason.value if terminal else None,
             "attempt_reason": ending.reason.value,
@@ -175,10 +197,8 @@ def end(hold: Hold, ending: Ending) -> Moved:
             "log_truncated": ending.log_truncated,
         },
         Moved,
+        within=SECONDS if alone else None,
     )
-    if not rows:
-        raise StaleAttempt
-    return rows[0]
 
 
 def lose_held(

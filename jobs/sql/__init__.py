@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 Row = TypeVar("Row")
 HERE = Path(__file__).parent
+LOCK_SECONDS = 5.0
 
 
 @cache
@@ -25,10 +27,10 @@ def statement(name: str) -> str:
     return (HERE / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def execute(name: str, parameters: Mapping[str, object]) -> int:
+def execute(name: str, parameters: Mapping[str, object], *, within: float | None = None) -> int:
     """Runs a statement and returns how many rows it touched."""
     with connection.cursor() as cursor:
-        cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
+        _run(cursor, name, parameters, within)
         count: int = cursor.rowcount
     return count
 
@@ -40,9 +42,24 @@ class _Instant(Loader):
         return datetime.fromisoformat(bytes(data).decode())
 
 
-def fetch(name: str, parameters: Mapping[str, object], into: type[Row]) -> list[Row]:
+def fetch(name: str, parameters: Mapping[str, object], into: type[Row], *, within: float | None = None) -> list[Row]:
     """Runs a statement and returns each row as a dataclass; columns and fields have the same order."""
     with connection.cursor() as cursor:
         cursor.cursor.adapters.register_loader("timestamptz", _Instant)
-        cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
+        _run(cursor, name, parameters, within)
         return [into(*row) for row in cursor.fetchall()]
+
+
+def _run(cursor: CursorWrapper, name: str, parameters: Mapping[str, object], within: float | None) -> None:
+    """`within` so many seconds: for a statement that is a transaction of its own, bounds and all in one round trip.
+
+    What is sent as one query is one transaction, committed when it is answered, and each part has the bounds that were
+    set before it.
+    """
+    if within is None:
+        cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
+        return
+    bounds = f"SET LOCAL statement_timeout = {within * 1000:.0f}; SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f};\n"
+    cursor.execute(bounds + statement(name), parameters)  # type: ignore[arg-type]
+    cursor.nextset()
+    cursor.nextset()

@@ -1,4 +1,6 @@
 -- transitions.end. By primary key. One end for an attempt, terminal or not, under the full fence.
+-- Alone: only if nobody asked for its cancelling and nothing follows from it, neither a fixed delay nor dependents.
+-- OFFSET 0 keeps these lookups by key: else the planner may read all schedules to find one.
 WITH ended AS (
     UPDATE jobs_execution e
        SET state = %(target)s, reason = %(reason)s, exit_code = %(exit_code)s, result = %(result)s::jsonb,
@@ -12,6 +14,10 @@ WITH ended AS (
            ready_at = CASE WHEN %(target)s = 'ready' THEN clock_timestamp() ELSE e.ready_at END
      WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[])
        AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s
+       AND (NOT %(alone)s OR (
+            e.cancel_requested_at IS NULL
+            AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id = e.job_id OFFSET 0)
+            AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)))
     RETURNING e.id, e.attempt, e.job_id, e.run_id, e.state
 ), attempt AS (
     UPDATE jobs_attempt a

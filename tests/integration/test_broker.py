@@ -135,6 +135,17 @@ def test_an_absent_broker_is_an_error_soon_and_leaves_nothing_open() -> None:
     assert sender._producer is None
 
 
+def test_a_channel_keeps_its_client_for_as_long_as_its_connections(engines: Engines) -> None:
+    with app.connection_for_write() as connection:
+        channel: Any = connection.default_channel
+        kept = channel._create_client()
+        assert channel._create_client() is kept
+        assert kept.ping()
+        channel._disconnect_pools()
+        assert channel._create_client() is not kept
+        assert channel._create_client().ping()
+
+
 def test_closing_twice_is_closing_once(client: redis.Redis, sender: BrokerSender) -> None:
     sender.send([publication(uuid4())])
     sender.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -80,6 +81,26 @@ def test_what_it_is_told_while_it_works_is_not_forgotten(run: Callable[[Work], S
     stage.notify()
     work.gate.set()
     assert work.was_done()
+
+
+def test_it_rests_whatever_it_is_told() -> None:
+    began: list[float] = []
+    twice = threading.Event()
+
+    def work() -> float:
+        began.append(time.monotonic())
+        stage.rest(0.2)
+        stage.notify()
+        if len(began) == 2:
+            twice.set()
+        return math.inf
+
+    stage = Stage("test", work)
+    stage.start()
+    assert twice.wait(DEADLINE)
+    stage.stop()
+    stage.join()
+    assert began[1] - began[0] >= 0.2
 
 
 def test_an_error_does_not_end_it(run: Callable[[Work], Stage], caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,21 @@ def test_a_wake_up_ends_the_wait(url: str, listener: WakeListener) -> None:
     assert woken == [True]
 
 
+def test_that_there_is_room_is_told_without_ending_the_wait(url: str) -> None:
+    told: list[bool] = []
+    listener = WakeListener(url, on_room=lambda: told.append(True))
+    listener.wait(0.01)
+    wakeups.tell_of_room()
+    assert not listener.wait(0.5)
+    assert told == [True]
+    wakeups.tell_of_room()
+    wakeups.wake_beat()
+    assert listener.wait(DEADLINE)
+    assert told == [True, True]
+    listener.close()
+    listener._redis.close()
+
+
 def test_the_project_wakes_beat_through_its_own_redis(url: str, listener: WakeListener) -> None:
     listener.wait(0.01)
     wakeups.wake_beat()

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Execution, Output, Worker
@@ -56,6 +57,15 @@ def test_only_the_holder_claims_starts_and_finishes(forgery: str) -> None:
     start_attempt(hold, {})
     refused(lambda: finish_attempt(forged, DONE), hold)
     assert finish_attempt(hold, DONE).state == "succeeded"
+
+
+def test_an_ordinary_run_says_three_things_and_each_is_one_round_trip() -> None:
+    hold = place_on(make_worker(), make_execution())
+    with CaptureQueriesContext(connection) as said:
+        claim_attempt(hold)
+        start_attempt(hold, {})
+        finish_attempt(hold, DONE)
+    assert len(said.captured_queries) == 3
 
 
 def test_each_step_is_taken_once_and_in_order() -> None:

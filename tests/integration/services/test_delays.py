@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
+from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from jobs.models import Execution, Schedule, Worker
 from jobs.protocol import Report
@@ -16,6 +18,8 @@ from jobs.services.firing import FireResult, fire_due_schedules
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.reaping import reap_lost_workers
 from jobs.states import Reason
+from jobs.wakeups import WakeListener
+from scheduler_project.embedded.engines import Engines
 from tests.factories import make_job, make_worker, run_on, stamp_reaping
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +72,19 @@ def test_success_arms_it_again() -> None:
     execution = fire(schedule)
     succeed(execution)
     assert_armed_after(schedule, execution, "succeeded")
+
+
+def test_beat_is_woken_for_its_next_moment(
+    engines: Engines, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    execution = fire(delayed())
+    listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
+    listener.wait(0.01)
+    with django_capture_on_commit_callbacks(execute=True):
+        succeed(execution)
+    assert listener.wait(20)
+    listener.close()
+    listener._redis.close()
 
 
 def test_failure_arms_it_again() -> None:

@@ -11,9 +11,11 @@ import pytest
 from jobs import conf
 from jobs.messages import Publication
 from jobs.models import Execution, Queue, Trigger, Worker
+from jobs.planning import Demand
 from jobs.protocol import Report
-from jobs.services import leases, transitions
+from jobs.services import leases, placement, transitions
 from jobs.services.attempts import finish_attempt
+from jobs.services.demands import read_ready
 from jobs.services.placement import place_ready_executions
 from jobs.services.transitions import Assignment, NewExecution
 from jobs.states import Reason
@@ -33,7 +35,7 @@ def placed() -> list[UUID]:
 def test_a_ready_execution_is_queued_on_the_worker() -> None:
     worker, execution = make_worker(), make_execution()
     result = place_ready_executions()
-    assert (result.placed, result.contended) == (1, False)
+    assert (result.placed, result.contended, result.full) == (1, False, False)
     execution.refresh_from_db()
     assert (execution.state, execution.attempt) == ("queued", 1)
     assert (execution.worker_id, execution.incarnation) == (worker.worker_id, worker.incarnation)
@@ -307,3 +309,35 @@ def test_a_pass_is_bounded() -> None:
         make_execution()
     assert place_ready_executions(limit=2).placed == 2
     assert conf.PLACE_BATCH_EXECUTIONS >= 100
+
+
+def test_what_does_not_fit_now_does_not_hide_what_does_however_much_of_it_waits() -> None:
+    worker = make_worker(slots=2, cpu=4.0)
+    run_on(worker, make_execution(job=make_job(cpu=3.0)))
+    for _ in range(20):
+        make_execution(job=make_job(cpu=2.0))
+    small = make_execution(job=make_job(cpu=1.0))
+    assert place_ready_executions().placed == 1
+    assert placed() == [small.id]
+
+
+def test_a_pass_reads_no_more_than_there_may_be_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def read(pool: str, limit: int) -> list[Demand]:
+        looks.append(limit)
+        return read_ready(pool, limit)
+
+    monkeypatch.setattr(placement, "read_ready", read)
+    make_worker(slots=2)
+    job = make_job(max_concurrency=None)
+    transitions.create_executions([NewExecution(job.id, Trigger.MANUAL) for _ in range(100)])
+    first = place_ready_executions()
+    assert (first.placed, first.full) == (2, True)
+    second = place_ready_executions()
+    assert (second.placed, second.full) == (0, True)
+    assert looks == [placement.FIRST_LOOK_EXECUTIONS] * 2
+    make_worker(slots=50)
+    assert place_ready_executions().placed == 50
+    assert looks[3] >= 50
+    assert len(looks) == 4

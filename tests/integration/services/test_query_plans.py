@@ -14,12 +14,24 @@ from jobs import conf, sql
 from jobs.models import Execution, Trigger
 from jobs.services.transitions import NewExecution, create_executions
 from jobs.states import Move, sources, target
-from tests.factories import make_job, make_worker
+from tests.factories import make_job, make_schedule, make_worker
 
 pytestmark = pytest.mark.django_db
 
 HOLD = {"execution_id": uuid4(), "attempt": 1, "worker_id": uuid4(), "incarnation": 1}
 IDS = [uuid4(), uuid4()]
+ENDING = {
+    "sources": sources(Move.SUCCEED),
+    "target": target(Move.SUCCEED),
+    "terminal": True,
+    "reason": "exit",
+    "attempt_reason": "exit",
+    "tries": 1,
+    "retry_seconds": 0.0,
+    "error": "",
+    "log_truncated": False,
+    **dict.fromkeys(("exit_code", "signal", "result", "cpu_seconds", "peak_memory_bytes")),
+}
 STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("take_due_schedules", {"limit": 500}, {"schedule_due"}),
     ("next_due", {}, {"schedule_due", "execution_backing_off"}),
@@ -85,11 +97,66 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
         {"jobs_execution_pkey", "attempt_number_once"},
     ),
     (
+        "end_attempt",
+        HOLD | ENDING | {"alone": True},
+        {"jobs_execution_pkey", "attempt_number_once", "jobs_schedule_pkey"},
+    ),
+    ("end_attempt", HOLD | ENDING | {"alone": False}, {"jobs_execution_pkey", "attempt_number_once"}),
+    (
         "append_log",
         HOLD | {"sequences": [0], "streams": ["stdout"], "times": [datetime.now(UTC)], "data": [b"x"]},
         {"jobs_execution_pkey"},
     ),
 ]
+
+
+TABLES = ", ".join(
+    f"jobs_{name}" for name in ("job", "jobversion", "schedule", "dependency", "worker", "attempt", "execution")
+)
+# A row like the one that there is, but for what is given.
+CLONE = "INSERT INTO jobs_{0} SELECT (jsonb_populate_record(o, {1})).* FROM jobs_{0} o, fresh"
+CLONES = {
+    "job": "jsonb_build_object('id', fresh.job_id, 'name', n, 'current_version_id', fresh.version_id)",
+    "jobversion": "jsonb_build_object('id', fresh.version_id, 'job_id', fresh.job_id)",
+    "schedule": "jsonb_build_object('id', uuidv7(), 'job_id', fresh.job_id)",
+    "worker": "jsonb_build_object('id', uuidv7(), 'name', n)",
+}
+CHAIN = """
+INSERT INTO jobs_dependency (id, job_id, upstream_id, condition)
+SELECT uuidv7(), f.job_id, u.job_id, 'success' FROM fresh f JOIN fresh u ON u.n = f.n - 1
+"""
+ATTEMPTS = """
+INSERT INTO jobs_attempt (id, execution_id, number, worker_id, incarnation, placed_at, claimed_at, error, log_truncated)
+SELECT uuidv7(), e.id, 1, w.id, 1, now(), now(), '', false
+  FROM jobs_execution e, (SELECT id FROM jobs_worker LIMIT 1) w
+"""
+
+
+@pytest.fixture(autouse=True)
+def open_shop() -> None:
+    """Jobs, schedules, dependencies and workers by the hundred.
+
+    In tables that begin anew, until the end of the transaction: what other tests left in them, and when autovacuum
+    happened to look at it, would else decide in which order they are joined.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {TABLES} CASCADE")
+        make_schedule()
+        make_worker()
+        cursor.execute(
+            "CREATE TEMPORARY TABLE fresh ON COMMIT DROP AS"
+            " SELECT n, uuidv7() AS job_id, uuidv7() AS version_id FROM generate_series(1, 300) n"
+        )
+        for table, given in CLONES.items():
+            cursor.execute(CLONE.format(table, given))
+        cursor.execute(CHAIN)
+    tell_planner()
+
+
+def tell_planner() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(ATTEMPTS)
+        cursor.execute(f"ANALYZE {TABLES}, jobs_queue")
 
 
 @pytest.fixture
@@ -103,8 +170,7 @@ def ordinary_table() -> None:
         state="queued", worker_id=worker.worker_id, incarnation=1, attempt=1, placed_at=now
     )
     Execution.objects.filter(id__in=ids[10:20]).update(state="backing_off", retry_at=now)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE jobs_execution")
+    tell_planner()
 
 
 def plan(name: str, parameters: dict[str, Any], *, sorting: bool = True) -> str:
@@ -145,8 +211,7 @@ def test_a_single_execution_is_found_by_its_key() -> None:
         claimed_at=now,
         started_at=now,
     )
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE jobs_execution")
+    tell_planner()
     for name, parameters, indexes in BY_KEY:
         shown = plan(name, {k: worker.worker_id if k == "worker_id" else v for k, v in parameters.items()})
         assert indexes <= used(shown), f"{name}: {shown}"
