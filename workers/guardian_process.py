@@ -47,6 +47,9 @@ class Watch:
         ready = [descriptor for descriptor, _ in self.poll.poll(LOOK_SECONDS if self._sandboxes else None)]
         for descriptor in self._sandboxes.keys() & ready:
             del self._sandboxes[descriptor]
+            # Closing would not do: while the worker has the same descriptor open, it would go on being reported, also
+            # in the name of another sandbox that is given its number.
+            self.poll.unregister(descriptor)
             os.close(descriptor)
         return ready
 

@@ -16,7 +16,7 @@ import pytest
 from tests.waiting import wait_for
 from workers.errors import GuardianUnavailable
 from workers.guardian import Guardian, Ward
-from workers.guardian_process import now
+from workers.guardian_process import Watch, now
 
 ROOT = Path(__file__).resolve().parents[3]
 FOREVER = 600.0
@@ -234,3 +234,12 @@ def test_a_worker_that_is_frozen_loses_what_it_runs(stack: ExitStack) -> None:
     stack.callback(os.close, guarded)
     worker.send_signal(signal.SIGSTOP)
     assert select.select([guarded], [], [], DEADLINE)[0]
+
+
+def test_a_sandbox_that_is_over_is_heard_of_once_although_the_worker_still_has_it(stack: ExitStack) -> None:
+    guarded, watch = Guarded(stack), Watch(limit_seconds=FOREVER)
+    stack.callback(watch.poll.close)
+    assert watch.guard(1, [os.dup(guarded.pidfd)])
+    guarded.end()
+    assert watch.wait()
+    assert watch.poll.poll(0) == [], "it would be heard of for as long as the worker keeps it"
