@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_n
 from jobs.services.placement import place_ready_executions
 from jobs.services.publishing import probe_suspects, republish_unclaimed
 from jobs.services.reaping import reap_lost_workers
-from jobs.stage import Stage
+from jobs.stage import STOP_SECONDS, Stage
 from jobs.wakeups import HurriedRedis, WakeListener, hurried_redis
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         for stage in self._stages:
             stage.join()
         self._announcer.stop()
-        self._guard("count", self._count)
+        self._count_apart()
         self.window.report()
         self._sender.close()
         super().close()
@@ -211,6 +212,17 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         counts = self.window.counts()
         add_counts({name: count - self._counted.get(name, 0) for name, count in counts.items()})
         self._counted = counts
+
+    def _count_apart(self) -> None:
+        """On another thread: the tick that a signal interrupted may be in the middle of a statement of its own."""
+
+        def count() -> None:
+            with pooled():
+                self._guard("count", self._count)
+
+        counting = threading.Thread(target=count, name="count", daemon=True)
+        counting.start()
+        counting.join(STOP_SECONDS)
 
     def _tick_system_tasks(self) -> float:
         # By the clock: a beat that stood still for a lease does not know who was in charge meanwhile.

@@ -19,6 +19,7 @@ from jobs import conf, due_window, sql
 from jobs.beat import LOOK_AGAIN_SECONDS, Scheduler
 from jobs.messages import worker_queue
 from jobs.models import BeatLease, Execution, Schedule, Worker
+from jobs.services.database import pooled
 from jobs.tasks import refill_due_window
 from jobs.wakeups import HurriedRedis, Waker
 from scheduler_project.celery import app
@@ -273,6 +274,23 @@ def test_closing_twice_is_closing_once(scheduler: Scheduler) -> None:
     scheduler.tick()
     scheduler.close()
     scheduler.close()
+
+
+def test_it_closes_also_in_the_middle_of_a_statement(scheduler: Scheduler) -> None:
+    scheduler.tick()
+    scheduler.window.believed += 1
+    closed = threading.Event()
+
+    def interrupted() -> None:
+        with pooled():
+            connection.ensure_connection()
+            # As while it waits for Postgres; a signal is handled on the thread that it interrupts.
+            with connection.connection.lock:
+                scheduler.close()
+                closed.set()
+
+    threading.Thread(target=interrupted, daemon=True).start()
+    assert closed.wait(DEADLINE)
 
 
 def queries_of(call: Callable[[], object]) -> list[dict[str, str]]:
