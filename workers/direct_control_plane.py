@@ -19,7 +19,7 @@ from jobs.patience import patience
 from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
 from jobs.services import attempts, leases, logs
 from jobs.services.database import pooled
-from jobs.wakeups import tell_of_room, wake_beat
+from jobs.wakeups import wake_beat
 from workers.errors import ControlPlaneUnavailable
 from workers.persistence import REPORT_FOR_SECONDS, RETRY_FOR_SECONDS, persist
 
@@ -76,13 +76,7 @@ class DirectControlPlane:
                     return None
                 raise
 
-        moved = _persist(finish, REPORT_FOR_SECONDS)
-        if moved is not None and moved.ended:
-            tell_of_room()
-        else:
-            # What is to be tried again is due at a time of its own.
-            wake_beat()
-        return moved
+        return _persist(finish, REPORT_FOR_SECONDS)
 
     def read_artifact(self, sha256: str) -> Iterator[bytes]:
         """Not repeated here: whoever reads starts over."""

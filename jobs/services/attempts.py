@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from jobs import outcome, sql
+from jobs import outcome, sql, wakeups
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, Delivery, Output
 from jobs.outcome import Verdict
@@ -43,7 +43,13 @@ def start_attempt(hold: Hold, receipt: Mapping[str, object]) -> None:
 
 def finish_attempt(hold: Hold, report: Report) -> Moved:
     """Ends the attempt, publishes its outputs if it won, and resolves what depends on it: all of it or nothing."""
-    return _finish_ordinary(hold, report) or _finish(hold, report)
+    moved = _finish_ordinary(hold, report) or _finish(hold, report)
+    if moved.ended:
+        wakeups.tell_of_room()
+    else:
+        # What is to be tried again is due at a time of its own.
+        wakeups.wake_beat()
+    return moved
 
 
 def _finish_ordinary(hold: Hold, report: Report) -> Moved | None:

@@ -5,7 +5,7 @@ A name is given to an output only once the store holds its bytes: what a worker 
 
 from __future__ import annotations
 
-from jobs import storage, wakeups
+from jobs import storage
 from jobs.errors import OutputNotUploaded, StaleAttempt
 from jobs.models import Execution
 from jobs.protocol import Hold, Moved, Report
@@ -27,9 +27,7 @@ def complete_attempt(hold: Hold, report: Report) -> Moved:
         stored = storage.stored_outputs(hold.execution_id, hold.attempt)
         if any((output.sha256, output.size) not in stored for output in report.outputs):
             raise OutputNotUploaded
-    moved = attempts.finish_attempt(hold, report)
-    wakeups.wake_beat()
-    return moved
+    return attempts.finish_attempt(hold, report)
 
 
 def check_hold(hold: Hold) -> None:
