@@ -12,6 +12,8 @@ from jobs.states import TERMINAL, Reason
 # What a worker of another version could not follow changes this number.
 PROTOCOL_VERSION = 1
 
+# So many pieces of a log are said at once.
+MAX_CHUNKS_SAID = 1000
 # A run whose deadline passed while it was fetched begins and is stopped: it ends as any that came too late.
 MIN_WALL_SECONDS = 0.01
 

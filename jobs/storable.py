@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from decimal import Decimal
 
 MAX_PATH_LENGTH = 1024
 MAX_JSON_DEPTH = 64
@@ -34,6 +35,15 @@ def is_storable_json(value: object, max_bytes: int | None = None) -> bool:
     except (ValueError, RecursionError):
         return False
     return (max_bytes is None or len(encoded) <= max_bytes) and _is_shallow_and_clean(value, MAX_JSON_DEPTH)
+
+
+def printed_excess(value: object) -> int:
+    """How many more characters Postgres prints than were written: 1e308 comes back as a digit and 308 zeros."""
+    if isinstance(value, float):
+        return max(0, len(format(Decimal(repr(value)), "f")) - len(repr(value)))
+    if isinstance(value, dict):
+        return sum(map(printed_excess, value.values()))
+    return sum(map(printed_excess, value)) if isinstance(value, list) else 0
 
 
 def _is_shallow_and_clean(value: object, depth: int) -> bool:

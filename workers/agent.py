@@ -133,6 +133,9 @@ class Agent:
         self.held.obey(orders)
 
     def _register_anew(self) -> None:
+        if self._stopping.is_set():
+            # It has said goodbye meanwhile; registering would bring back a worker that is not there.
+            return
         sent_at = now()
         try:
             self.held.registration = self._control_plane.register(self._offer)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 from jobs.errors import ArtifactHashMismatch
 
 Fetch = Callable[[str], Iterator[bytes]]
+
+HASH = re.compile("[0-9a-f]{64}")
 
 
 class ArtifactCache:
@@ -29,6 +32,9 @@ class ArtifactCache:
 
     def open(self, sha256: str, size: int, fetch: Fetch) -> int:
         """A descriptor of the verified bytes, which the caller closes; it outlives an eviction of the file."""
+        if not HASH.fullmatch(sha256):
+            # It becomes a path, and comes from elsewhere.
+            raise ArtifactHashMismatch("The program is not named by a hash.")
         path = self._directory / sha256
         with self._lock:
             fetching = self._fetching.setdefault(sha256, threading.Lock())

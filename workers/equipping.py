@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,9 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
     state = Path(settings.state_dir).resolve()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _lock_directory(state)
+    # Each run takes about ten descriptors, and the usual soft limit is for programs that use select().
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     host = detect_host()
     clean_leftovers()
     interpreters = find_runtimes(host)

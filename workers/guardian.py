@@ -107,6 +107,8 @@ class Guardian:
         try:
             return _exchange(self._companion, packet, descriptor)
         except OSError as error:
+            # Dead for certain: one that answers later would answer the next question with it.
+            self._companion.kill()
             raise GuardianUnavailable(f"A new guardian does not answer either ({error}).") from error
 
     def _replace(self, why: str) -> None:
@@ -122,8 +124,11 @@ class Guardian:
             self._finalizer = weakref.finalize(self, self._companion.stop)
             _exchange(self._companion, REQUEST.pack(TRUST, 0, self._trusted_at))
             for number, descriptor in self._wards.items():
-                _exchange(self._companion, REQUEST.pack(GUARD, number, 0.0), descriptor)
+                if not _exchange(self._companion, REQUEST.pack(GUARD, number, 0.0), descriptor):
+                    raise OSError("it cannot hold what the last one held")
         except OSError as error:
+            # Dead for certain, so that whoever looks next hands everything over again, or leaves.
+            self._companion.kill()
             raise GuardianUnavailable(f"A new guardian could not be started ({error}).") from error
 
     def _start(self) -> Companion:

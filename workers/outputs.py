@@ -16,7 +16,7 @@ from typing import IO
 
 from jobs import conf
 from jobs.protocol import StoredOutput
-from jobs.storable import MAX_PATH_LENGTH, is_safe_name, is_storable_json
+from jobs.storable import MAX_PATH_LENGTH, is_safe_name, is_storable_json, printed_excess
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16
@@ -96,7 +96,7 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
     file.seek(0)
     try:
         result = json.loads(file.read())
-        if not is_storable_json(result):
+        if not is_storable_json(result) or printed_excess(result) > conf.MAX_RESULT_BYTES:
             raise ValueError(RESULT_NAME)
         collected.result = result
     except (ValueError, RecursionError):

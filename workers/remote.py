@@ -82,7 +82,7 @@ def worker(  # noqa: PLR0917 - typer calls it by name
     ] = 60.0,
     ca_file: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Certificates to trust instead of the system's, in PEM form."),
+        typer.Option(exists=True, dir_okay=False, help="Certificates to trust beside the system's, in PEM form."),
     ] = None,
 ) -> None:
     """Run jobs of a Punctual elsewhere on this machine, until Ctrl-C or SIGTERM.
@@ -91,6 +91,7 @@ def worker(  # noqa: PLR0917 - typer calls it by name
     `manage.py create_worker_token` or the admin makes the token.
     """
     _check_url(url)
+    token = _checked_token(token)
     settings = WorkerSettings(
         name=name,
         pool=pool,
@@ -110,11 +111,23 @@ def worker(  # noqa: PLR0917 - typer calls it by name
 
 
 def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise typer.BadParameter("write an address such as https://punctual.example", param_hint="--url")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         logger.warning("%s is not https: whoever sees the network sees the token, and what jobs are given", url)
+
+
+def _checked_token(token: str) -> str:
+    """Not repeated in the message: it would end in a log."""
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise typer.BadParameter("that is no token: it has odd characters in it", param_hint="--token")
+    return token
 
 
 def _resources(words: list[str]) -> dict[str, int]:

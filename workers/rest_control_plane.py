@@ -15,7 +15,19 @@ from typing import IO, TypeVar
 from uuid import UUID
 
 from jobs.errors import PunctualError, StaleAttempt, StorageUnavailable, WorkerLeaseLost
-from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
+from jobs.protocol import (
+    MAX_CHUNKS_SAID,
+    Chunk,
+    Claimed,
+    Hold,
+    Moved,
+    Offer,
+    Order,
+    Registration,
+    Report,
+    StoredOutput,
+    Usage,
+)
 from jobs.states import Reason
 from jobs.storable import storable_text
 from workers import rest_format
@@ -129,7 +141,9 @@ class RestControlPlane:
         self._persistently(hold, "start", receipt=dict(receipt))
 
     def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
-        self._persistently(hold, "logs", chunks=[rest_format.chunk(chunk) for chunk in chunks])
+        for first in range(0, len(chunks), MAX_CHUNKS_SAID):
+            said = [rest_format.chunk(chunk) for chunk in chunks[first : first + MAX_CHUNKS_SAID]]
+            self._persistently(hold, "logs", chunks=said)
 
     def finish(self, hold: Hold, report: Report) -> Moved | None:
         """None when an earlier try had arrived though its answer had not."""

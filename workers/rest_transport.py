@@ -48,7 +48,10 @@ class RestTransport:
         self._on_refused = on_refused
         # Proxies of the environment are for the outside: one that cannot reach loopback must not be asked.
         trusts_environment = urlsplit(url).hostname not in LOOPBACK
-        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
+        verify = ssl.create_default_context()
+        if ca_file:
+            # Beside the system's: the object store may well be somebody else's.
+            verify.load_verify_locations(ca_file)
         self._http = httpx.Client(
             headers={"User-Agent": "punctual-worker"},
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),

@@ -13,16 +13,16 @@ from jobs.services.tokens import digest_of, new_secret
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ModelAdmin[ApiToken]):
-    list_display = ["name", "owner", "scope", "created_at", "expires_at"]
+    list_display = ["name", "owner", "scope", "pool", "created_at", "expires_at"]
     list_filter = ["scope"]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
     autocomplete_fields = ["owner"]
-    fields = ["owner", "name", "scope", "expires_at"]
+    fields = ["owner", "name", "scope", "pool", "expires_at"]
     ordering = ["-id"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> list[str]:
-        return ["owner", "scope"] if obj else []
+        return ["owner", "scope", "pool"] if obj else []
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: ModelForm[ApiToken], change: bool) -> None:
         if not change:

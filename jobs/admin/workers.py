@@ -45,5 +45,8 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description="capabilities")
     def able_to(self, worker: Worker) -> str:
-        versions = worker.details.get("runtimes", {})
+        versions = worker.details.get("runtimes")
+        if not isinstance(versions, dict):
+            # The worker's own words, and no more.
+            versions = {}
         return ", ".join(f"{name} {versions.get(name, '')}".rstrip() for name in worker.capabilities)

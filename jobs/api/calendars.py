@@ -12,7 +12,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import StrictSerializer, TextField
+from jobs.api.fields import BoundedListField, StrictSerializer, TextField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
@@ -25,7 +25,7 @@ from jobs.services import calendars
 
 class CalendarInput(StrictSerializer):
     name = TextField(max_length=100, help_text="Yours alone: schedules call the calendar by it, or by its id.")
-    dates = serializers.ListField(
+    dates = BoundedListField(
         child=serializers.DateField(),
         default=list,
         max_length=MAX_EXCLUDED_DATES,

@@ -73,3 +73,13 @@ class WholeNumberField(serializers.IntegerField):
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class BoundedListField(serializers.ListField):
+    """Counted before it is read: DRF looks at every element of a list first, however many it allows."""
+
+    def to_internal_value(self, data: object) -> list[object]:
+        if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        values: list[object] = super().to_internal_value(data)  # type: ignore[arg-type]  # it checks that it is a list
+        return values

@@ -8,6 +8,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from jobs import conf
 from jobs.api.fields import StrictSerializer
 from jobs.api.job_input import JobInput, RequirementsInput, RetryInput, ScheduleInput, kind_and_expression
 from jobs.models import Condition, Delivery, Overlap
@@ -45,7 +46,7 @@ class ScheduleEditInput(WithoutDefaults, ScheduleInput):
 
 
 class JobEditInput(WithoutDefaults, JobInput):
-    schedules = ScheduleEditInput(many=True)
+    schedules = ScheduleEditInput(many=True, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
     requirements = RequirementsEditInput()
     retry = RetryInput(help_text="What is left out stays as it is.")
 

@@ -9,7 +9,7 @@ from typing import Any
 from rest_framework import serializers
 
 from jobs import conf
-from jobs.api.fields import InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
 from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import MAX_AMOUNT
 from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
@@ -35,7 +35,7 @@ class ScheduleInput(StrictSerializer):
     catch_up = serializers.ChoiceField([c.value for c in CatchUp], default=CatchUp.LATEST.value)
     catch_up_window_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=MAX_WINDOW_SECONDS)
 
-    excluded_dates = serializers.ListField(
+    excluded_dates = BoundedListField(
         child=serializers.DateField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
     )
     calendar = TextField(
@@ -60,12 +60,16 @@ class RequirementsInput(StrictSerializer):
     cpu = NumberField(default=0.25, min_value=0.01, max_value=1024)
     memory_mb = WholeNumberField(default=128, min_value=1, max_value=LARGEST_INTEGER)
     disk_mb = WholeNumberField(default=64, min_value=0, max_value=LARGEST_INTEGER)
-    capabilities = serializers.ListField(child=TextField(max_length=63), default=list, max_length=64)
+    capabilities = BoundedListField(child=TextField(max_length=63), default=list, max_length=64)
     resources = serializers.DictField(
         child=WholeNumberField(min_value=1, max_value=MAX_AMOUNT),
         default=dict,
         help_text='Whatever else workers count, by name: {"gpu": 1}.',
     )
+
+
+# There are no more of them.
+MAX_EXIT_CODES = 256
 
 
 class RetryInput(StrictSerializer):
@@ -74,14 +78,23 @@ class RetryInput(StrictSerializer):
     backoff_factor = NumberField(required=False)
     max_backoff_seconds = NumberField(required=False)
     jitter = NumberField(required=False, help_text="0 to 1: so much of each delay may be cut off at random.")
-    on_exit_codes = serializers.ListField(
-        child=WholeNumberField(), required=False, allow_null=True, help_text="Only these; 128 + n is signal n."
+    on_exit_codes = BoundedListField(
+        child=WholeNumberField(),
+        required=False,
+        allow_null=True,
+        max_length=MAX_EXIT_CODES,
+        help_text="Only these; 128 + n is signal n.",
     )
-    not_on_exit_codes = serializers.ListField(
-        child=WholeNumberField(), required=False, allow_null=True, help_text="Any but these; instead of on_exit_codes."
+    not_on_exit_codes = BoundedListField(
+        child=WholeNumberField(),
+        required=False,
+        allow_null=True,
+        max_length=MAX_EXIT_CODES,
+        help_text="Any but these; instead of on_exit_codes.",
     )
-    on_reasons = serializers.ListField(
+    on_reasons = BoundedListField(
         child=serializers.ChoiceField(RETRY_REASONS),
+        max_length=MAX_EXIT_CODES,
         required=False,
         allow_null=True,
         help_text="Only what ended so.",
@@ -93,10 +106,10 @@ class JobInput(StrictSerializer):
     runtime = serializers.ChoiceField(RUNTIMES)
     script = TextField(required=False, help_text=f"The program's text, at most {conf.MAX_SCRIPT_BYTES} bytes.")
     artifact = serializers.UUIDField(required=False, help_text="An uploaded artifact, instead of a script.")
-    args = serializers.ListField(child=TextField(allow_blank=True), default=list)
+    args = BoundedListField(child=TextField(allow_blank=True), default=list, max_length=conf.MAX_ARGS)
     env = serializers.DictField(child=TextField(allow_blank=True), default=dict)
-    schedules = ScheduleInput(many=True, default=list)
-    dependencies = DependencyInput(many=True, default=list)
+    schedules = ScheduleInput(many=True, default=list, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
+    dependencies = DependencyInput(many=True, default=list, max_length=conf.MAX_DEPENDENCIES_PER_JOB)  # type: ignore[call-arg]
     priority = WholeNumberField(default=5, min_value=0, max_value=9)
     queue = TextField(default="default", max_length=63)
     requirements = RequirementsInput(required=False)

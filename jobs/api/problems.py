@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
 import psycopg
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
+MAX_ERRORS_TOLD = 100
 
 STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.InvalidInput: HTTPStatus.BAD_REQUEST,
@@ -65,7 +66,8 @@ def problem_response(error: Exception, context: Mapping[str, object]) -> HttpRes
             response = invalid(list(_flatten(error.detail)))
         case exceptions.APIException():
             response = _of_framework(error)
-        case Http404():
+        # What was there a moment ago: another request has deleted it since.
+        case Http404() | ObjectDoesNotExist():
             response = _of_ours(errors.NotFound())
         case PermissionDenied():
             response = Problem(HTTPStatus.FORBIDDEN, str(error) or "You may not do this.").response()
@@ -85,7 +87,7 @@ def problem_response(error: Exception, context: Mapping[str, object]) -> HttpRes
 
 def invalid(found: Sequence[FieldError]) -> HttpResponse:
     detail = "; ".join(f"{error.field}: {error.message}" for error in found[:3])
-    return Problem(HTTPStatus.BAD_REQUEST, detail, found).response()
+    return Problem(HTTPStatus.BAD_REQUEST, detail, found[:MAX_ERRORS_TOLD]).response()
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

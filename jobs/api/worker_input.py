@@ -14,17 +14,16 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs import conf
-from jobs.api.fields import InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
 from jobs.planning import MAX_AMOUNT, is_resource_name
-from jobs.protocol import Chunk, Hold, Offer, Report, StoredOutput, Usage
+from jobs.protocol import MAX_CHUNKS_SAID, Chunk, Hold, Offer, Report, StoredOutput, Usage
 from jobs.states import Reason
-from jobs.storable import MAX_PATH_LENGTH, is_safe_path, is_storable_json
+from jobs.storable import MAX_PATH_LENGTH, is_safe_path, is_storable_json, printed_excess
 
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_BIG_INTEGER = 2**63 - 1
 MAX_HELD = 10_000
-MAX_CHUNKS = 1000
-MAX_CHUNK_BYTES = 1024 * 1024
+MAX_CHUNK_BYTES = 64 * 1024
 MAX_DESCRIPTION_BYTES = 64 * 1024
 # Numbers grow when they are written out: what was a small file may be a longer text by now.
 MAX_RESULT_TEXT_BYTES = 8 * conf.MAX_RESULT_BYTES
@@ -48,7 +47,7 @@ class DescriptionField(serializers.DictField):
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         value: dict[str, Any] = super().to_internal_value(data)
-        if not is_storable_json(value, MAX_DESCRIPTION_BYTES):
+        if not is_storable_json(value, MAX_DESCRIPTION_BYTES) or printed_excess(value) > MAX_DESCRIPTION_BYTES:
             raise serializers.ValidationError(f"Give plain JSON of at most {MAX_DESCRIPTION_BYTES} bytes.")
         return value
 
@@ -56,7 +55,7 @@ class DescriptionField(serializers.DictField):
 @extend_schema_field(OpenApiTypes.ANY)
 class ResultField(serializers.JSONField):
     def to_internal_value(self, data: Any) -> Any:
-        if not is_storable_json(data, MAX_RESULT_TEXT_BYTES):
+        if not is_storable_json(data, MAX_RESULT_TEXT_BYTES) or printed_excess(data) > conf.MAX_RESULT_BYTES:
             raise serializers.ValidationError(f"Give plain JSON of at most {conf.MAX_RESULT_BYTES} bytes.")
         return data
 
@@ -93,7 +92,7 @@ class OfferInput(StrictSerializer):
     cpu = NumberField(min_value=0.01, max_value=100_000)
     memory_mb = WholeNumberField(min_value=1, max_value=LARGEST_INTEGER)
     disk_mb = WholeNumberField(min_value=0, max_value=LARGEST_INTEGER)
-    capabilities = serializers.ListField(child=TextField(max_length=63), default=list, max_length=64)
+    capabilities = BoundedListField(child=TextField(max_length=63), default=list, max_length=64)
     details = DescriptionField(default=dict)
     resources = serializers.DictField(child=WholeNumberField(min_value=0, max_value=MAX_AMOUNT), default=dict)
 
@@ -133,7 +132,7 @@ class UsageInput(StrictSerializer):
 
 
 class HeartbeatInput(StandingInput):
-    held = serializers.ListField(
+    held = BoundedListField(
         child=HeldInput(), max_length=MAX_HELD, help_text="Every attempt that it holds: what it leaves out is lost."
     )
     usage = UsageInput(default=None, allow_null=True)
@@ -144,7 +143,7 @@ def usage_of(values: Mapping[str, Any]) -> Usage | None:
 
 
 class ClaimInput(StandingInput):
-    held = serializers.ListField(child=HeldInput(), max_length=MAX_HELD, help_text="Every attempt that it knows of.")
+    held = BoundedListField(child=HeldInput(), max_length=MAX_HELD, help_text="Every attempt that it knows of.")
     wait_seconds = NumberField(
         default=conf.CLAIM_WAIT_SECONDS,
         min_value=0,
@@ -188,7 +187,7 @@ class ChunkInput(StrictSerializer):
 
 
 class LogInput(HoldInput):
-    chunks = serializers.ListField(child=ChunkInput(), max_length=MAX_CHUNKS)
+    chunks = BoundedListField(child=ChunkInput(), max_length=MAX_CHUNKS_SAID)
 
     def validate_chunks(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len({chunk["sequence"] for chunk in value}) < len(value):
@@ -226,7 +225,7 @@ class CompleteInput(HoldInput):
     signal = WholeNumberField(default=None, allow_null=True, min_value=1, max_value=128)
     error = TextField(default="", allow_blank=True, max_length=MAX_DESCRIPTION_BYTES)
     result = ResultField(default=None, allow_null=True)
-    outputs = serializers.ListField(child=NamedFileInput(), default=list, max_length=conf.MAX_OUTPUT_FILES)
+    outputs = BoundedListField(child=NamedFileInput(), default=list, max_length=conf.MAX_OUTPUT_FILES)
     cpu_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=1e12)
     peak_memory_bytes = WholeNumberField(default=None, allow_null=True, min_value=0, max_value=LARGEST_BIG_INTEGER)
     log_truncated = serializers.BooleanField(default=False)

@@ -128,8 +128,10 @@ class WorkerRegister(ApiView):
 
     @extend_schema(operation_id="workers_register", request=OfferInput, responses={201: RegistrationOutput})
     def post(self, request: Request) -> Response:
-        offer = offer_of(read_body(OfferInput, request))
-        registration = leases.register_worker(offer, token_id=token_of(request).id)
+        offer, token = offer_of(read_body(OfferInput, request)), token_of(request)
+        if token.pool and offer.pool != token.pool:
+            raise exceptions.PermissionDenied(f"This token is good for workers of the pool {token.pool} only.")
+        registration = leases.register_worker(offer, token_id=token.id)
         return Response(RegistrationOutput(registration).data, status=status.HTTP_201_CREATED)
 
 

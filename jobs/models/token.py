@@ -24,6 +24,13 @@ class ApiToken(models.Model):
         default=TokenScope.ALL,
         help_text="Worker: for `./punctual worker`; it reads nothing and runs what is placed on it.",
     )
+    pool = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of a worker's token: the only pool that it may join. Empty: any, and with it any work.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
 

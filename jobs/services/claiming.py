@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs import conf, sql
@@ -101,6 +102,8 @@ def _take(registration: Registration, placed: _Placed) -> Claimed | None:
 def _is_online(registration: Registration) -> bool:
     status = (
         Worker.objects.filter(id=registration.worker_id, incarnation=registration.incarnation, lease_until__gt=Now())
+        # A token that was taken away while the question waited.
+        .filter(Q(token__expires_at__isnull=True) | Q(token__expires_at__gt=Now()), token__owner__is_active=True)
         .exclude(status__in=[WorkerStatus.LOST, WorkerStatus.OFFLINE])
         .values_list("status", flat=True)
         .first()

@@ -7,12 +7,13 @@ ended lease is never revived.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from jobs import sql
 from jobs.errors import WorkerLeaseLost, WorkerNameTaken
@@ -23,6 +24,8 @@ from jobs.protocol import Offer, Order, Registration, Usage
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
 from jobs.states import Reason
+
+logger = logging.getLogger(__name__)
 
 
 def register_worker(offer: Offer, *, token_id: UUID | None = None) -> Registration:
@@ -73,10 +76,19 @@ def renew_lease(
         }
         if not sql.execute("renew_lease", identity | told):
             raise WorkerLeaseLost
-        listed = [execution_id for execution_id, _ in pairs]
-        lost = transitions.lose_held({registration.worker_id: registration.incarnation}, listed=listed)
+        orders = read_orders(registration, pairs)
+    # Apart, and whatever becomes of it: nothing that others do to its executions may cost a worker its lease.
+    try:
+        _lose_unlisted(registration, [execution_id for execution_id, _ in pairs])
+    except DatabaseError:
+        logger.exception("What worker %s no longer lists could not be taken back yet", registration.worker_id)
+    return orders
+
+
+def _lose_unlisted(registration: Registration, listed: Sequence[UUID]) -> None:
+    with transaction.atomic(), bounded(statement_seconds=5, lock_seconds=3):
+        lost = transitions.lose_unlisted(registration.worker_id, registration.incarnation, listed)
         endings.settle_endings(lost)
-        return read_orders(registration, pairs)
 
 
 def read_orders(registration: Registration, held: Sequence[tuple[UUID, int]]) -> list[Order]:

@@ -9,11 +9,12 @@ claim outlives a crash that its placement did not. What a crash undoes is ready 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from jobs import conf
 from jobs.errors import InvalidInput
@@ -26,6 +27,8 @@ from jobs.services.demands import read_ready, read_workers
 from jobs.services.transitions import Assignment
 
 FIRST_LOOK_EXECUTIONS = 16
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,16 @@ class PlaceResult:
 
 def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> PlaceResult:
     """One batch for every pool, each in a transaction of its own."""
-    results = [
-        _place_pool(pool, limit) for pool in Queue.objects.order_by("pool").values_list("pool", flat=True).distinct()
-    ]
+    results: list[PlaceResult] = []
+    failure: DatabaseError | None = None
+    for pool in Queue.objects.order_by("pool").values_list("pool", flat=True).distinct():
+        try:
+            results.append(_place_pool(pool, limit))
+        except DatabaseError as error:
+            logger.exception("Nothing could be placed in the pool %s", pool)
+            failure = error
+    if failure is not None and not any(result.publications for result in results):
+        raise failure
     return PlaceResult(
         publications=tuple(publication for r in results for publication in r.publications),
         held=sum(r.held for r in results),

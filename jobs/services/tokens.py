@@ -26,9 +26,12 @@ def store_token(
     secret: str,
     expires_at: datetime | None = None,
     scope: TokenScope = TokenScope.ALL,
+    pool: str = "",
 ) -> ApiToken:
     """Makes this secret a valid token of the owner."""
-    return ApiToken.objects.create(owner=owner, name=name, digest=digest_of(secret), expires_at=expires_at, scope=scope)
+    return ApiToken.objects.create(
+        owner=owner, name=name, digest=digest_of(secret), expires_at=expires_at, scope=scope, pool=pool
+    )
 
 
 def find_token(secret: str) -> ApiToken | None:

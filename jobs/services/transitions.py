@@ -201,17 +201,36 @@ def _end(hold: Hold, ending: Ending, *, alone: bool) -> list[Moved]:
     )
 
 
-def lose_held(
-    workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | None = None, reason: Reason = Reason.LOST
-) -> list[Moved]:
+def lose_held(workers: Mapping[UUID, int | None], *, reason: Reason = Reason.LOST) -> list[Moved]:
     """Takes away what workers held, but for the incarnation that is given for each (None: all of it).
 
-    `listed`: what the workers say they run; of the incarnation that is kept, what is not in it is taken too.
     `reason`: lost, or released by workers that have ended their runs and leave.
     """
     if not workers:
         return []
     sql.execute("lock_lost", {"worker_ids": list(workers)})
+    return _lose(workers, reason=reason)
+
+
+def lose_unlisted(worker_id: UUID, incarnation: int, listed: Sequence[UUID]) -> list[Moved]:
+    """Takes away what a worker does not list among what it says that it runs."""
+    kept = {"worker_id": worker_id, "incarnation": incarnation, "listed": list(listed)}
+    rows = sql.fetch("lock_unlisted", kept | {"unlisted_seconds": conf.UNLISTED_SECONDS}, _Locked)
+    return _lose({worker_id: incarnation}, listed=listed, ids=[row.id for row in rows]) if rows else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    id: UUID
+
+
+def _lose(
+    workers: Mapping[UUID, int | None],
+    *,
+    listed: Sequence[UUID] | None = None,
+    ids: Sequence[UUID] | None = None,
+    reason: Reason = Reason.LOST,
+) -> list[Moved]:
     return sql.fetch(
         "lose_held",
         {
@@ -220,6 +239,7 @@ def lose_held(
             "max_times_lost": conf.MAX_TIMES_LOST,
             "reason": reason.value,
             "listed": None if listed is None else list(listed),
+            "ids": None if ids is None else list(ids),
             "unlisted_seconds": conf.UNLISTED_SECONDS,
         },
         Moved,

@@ -13,7 +13,7 @@ WITH held AS MATERIALIZED (
       FROM jobs_execution e
       JOIN unnest(%(worker_ids)s::uuid[], %(keep_incarnations)s::bigint[]) AS w (id, keep) ON w.id = e.worker_id
       JOIN jobs_jobversion v ON v.id = e.version_id
-     WHERE e.state IN ('queued', 'claimed', 'running')
+     WHERE e.state IN ('queued', 'claimed', 'running') AND (%(ids)s::uuid[] IS NULL OR e.id = ANY(%(ids)s::uuid[]))
        AND (e.incarnation IS DISTINCT FROM w.keep
             OR (e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
                 AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))

@@ -6,6 +6,7 @@ Invariant: one request at a time has one answer; a launcher that failed to answe
 import contextlib
 import json
 import os
+import signal
 import socket
 import stat
 import threading
@@ -32,6 +33,7 @@ class Launched:
     work: int
     out: int
     proc: int
+    by: Companion  # the launcher that is its parent
 
     def open_output(self) -> int:
         """Open /work/out as it is now: a program may have closed it, remade it, or put a link there."""
@@ -85,12 +87,13 @@ class Launcher:
             "environment": dict(environment),
             "rlimits": list(rlimits),
         }
-        answer, opened = self._ask(request, fds)
+        answer, opened, by = self._ask(request, fds)
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         namespaces = answer["namespaces"]
         if not isinstance(namespaces, dict) or len(opened) != 4:
-            raise SandboxError("The launcher of sandboxes gave an answer that makes no sense.")
+            self._discard(answer, opened, by)
+            raise SandboxError("The sandbox's descriptors did not arrive; are too many files open (ulimit -n)?")
         private = [name for name in NAMESPACES if namespaces.get(name) not in (None, own_namespace(name))]
         pidfd, work, out, proc = opened
         return Launched(
@@ -101,12 +104,24 @@ class Launcher:
             work=work,
             out=out,
             proc=proc,
+            by=by,
         )
+
+    def _discard(self, answer: Mapping[str, object], opened: Sequence[int], by: Companion) -> None:
+        """A sandbox that nobody can hold: closing the pipe that it waits at would let its program go."""
+        for descriptor in opened:
+            os.close(descriptor)
+        pids = [int(str(answer[name])) for name in ("monitor", "child")]
+        with contextlib.suppress(OSError):
+            # Not reaped yet, so that the number is still its own.
+            os.kill(pids[1], signal.SIGKILL)
+        with contextlib.suppress(SandboxError):
+            self._ask({"do": "reap", "pids": pids}, (), of=by)
 
     def reap(self, launched: Launched) -> Reaped:
         """Collect the processes of a run that is over."""
         try:
-            answer, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, (), restart=False)
+            answer, _, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, (), of=launched.by)
         except SandboxError:
             return Reaped(launcher_gone=True)
         return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
@@ -117,17 +132,18 @@ class Launcher:
             self._stop()
 
     def _ask(
-        self, request: Mapping[str, object], fds: Sequence[int], *, restart: bool = True
-    ) -> tuple[dict[str, object], list[int]]:
+        self, request: Mapping[str, object], fds: Sequence[int], *, of: Companion | None = None
+    ) -> tuple[dict[str, object], list[int], Companion]:
+        """`of`: one launcher and no other, for a successor knows nothing of what it started."""
         with self._lock:
             companion = self._companion
+            if of is not None and (of is not companion or not of.alive):
+                raise SandboxError("The launcher of the sandbox has ended.")
             if companion is None or not companion.alive:
-                if not restart:
-                    raise SandboxError("The launcher of sandboxes has ended.")
                 self._stop()
                 companion = self._start()
             try:
-                return _exchange(companion.channel, request, fds)
+                return *_exchange(companion.channel, request, fds), companion
             except (OSError, ValueError) as error:
                 self._stop()
                 raise SandboxError(

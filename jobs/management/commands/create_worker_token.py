@@ -20,6 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--name", default="worker", help="To know it by in the admin, where it is deleted.")
         parser.add_argument("--days", type=int, default=None, help="How long it is good for; default: until deleted.")
 
+        parser.add_argument("--pool", default="", help="The only pool that it may join; default: any.")
+
     def handle(self, *args: object, **options: object) -> None:
         owner = User.objects.filter(username=options["owner"]).first()
         if owner is None:
@@ -35,5 +37,6 @@ class Command(BaseCommand):
             secret=secret,
             expires_at=expires_at,
             scope=TokenScope.WORKER,
+            pool=str(options["pool"])[:63],
         )
         self.stdout.write(secret)

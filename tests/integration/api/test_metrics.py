@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
 from jobs.services.counting import add_counts
-from tests.factories import make_execution, make_schedule, make_worker, run_on
+from tests.factories import make_execution, make_schedule, make_user, make_worker, run_on
+from tests.integration.api.rest_workers import worker_client
 
 
 def read(client: APIClient) -> dict[tuple[str, str], float]:
@@ -24,6 +25,8 @@ def read(client: APIClient) -> dict[tuple[str, str], float]:
 def test_only_staff_reads_it(client: APIClient, staff: APIClient) -> None:
     assert Client().get("/metrics").status_code == 401
     assert client.get("/metrics").status_code == 403
+    worker, _ = worker_client(make_user(is_staff=True))
+    assert worker.get("/metrics").status_code == 403, "also of a member of staff"
     assert staff.get("/metrics").status_code == 200
 
 

@@ -12,12 +12,14 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
+from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import conf
+from jobs.errors import WorkerLeaseLost
 from jobs.messages import Transport
-from jobs.models import Worker
+from jobs.models import ApiToken, Worker
 from jobs.services import claiming, commands
 from jobs.services.leases import dismiss_worker
 from jobs.services.publishing import probe_suspects
@@ -100,6 +102,38 @@ def test_the_name_of_a_worker_is_its_tokens(db: None) -> None:
     assert take() == (409, NAME_TAKEN)  # gone, and still another's
     token.delete()
     assert take() == (201, None)
+
+
+def test_a_token_of_a_pool_joins_no_other(db: None) -> None:
+    client, token = worker_client()
+    token.pool = "far"
+    token.save()
+    response = client.post(f"{API}/workers/register", offer(), format="json")
+    assert (response.status_code, Worker.objects.count()) == (403, 0)
+    assert "the pool far only" in response.json()["detail"]
+    assert Worker.objects.get(id=join(client, pool="far").id).pool == "far"
+
+
+def test_words_of_a_worker_that_make_no_sense_do_not_break_the_list(staff: APIClient) -> None:
+    join(details={"runtimes": []})
+    admin = Client()
+    admin.force_login(make_user(is_staff=True, is_superuser=True))
+    assert admin.get("/admin/jobs/worker/").status_code == 200
+
+
+def test_a_list_that_is_too_long_is_refused_unread(db: None) -> None:
+    answer = join().say("heartbeat", held=[{}] * 20_000)
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.json()["errors"]] == ["held"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_token_that_is_taken_away_gets_nothing_more(bucket: None) -> None:
+    worker = join()
+    worker.place(make_execution())
+    ApiToken.objects.update(expires_at="2001-01-01T00:00:00Z")
+    with pytest.raises(WorkerLeaseLost):
+        claiming.take_work(worker.registration, [])
 
 
 def test_the_name_of_a_celery_worker_is_not_for_tokens(db: None) -> None:

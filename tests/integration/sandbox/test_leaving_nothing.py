@@ -2,11 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import uuid
 from pathlib import Path
+
+import pytest
 
 from tests.integration.sandbox.driving import (
     MEBIBYTE,
@@ -20,7 +23,7 @@ from tests.integration.sandbox.driving import (
     shell,
     wait_for,
 )
-from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers
+from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers, launcher_process
 
 WORKER = """
 import sys
@@ -93,6 +96,38 @@ def test_a_lost_launcher_ends_its_runs_and_is_replaced(host: Host) -> None:
     assert execute(sandbox, "echo again").stdout == b"again\n"
     sandbox.close()
     assert run_cgroups(os.getpid()) == []
+
+
+def test_what_fell_with_a_launcher_is_known_also_when_the_next_one_is_there(host: Host) -> None:
+    sandbox = Sandbox(host)
+    known = set(children(os.getpid()))
+    with sandbox.start(shell("sleep 1000"), limits()) as run:
+        (launcher,) = [pid for pid in set(children(os.getpid())) - known if b"launcher" in _cmdline(pid)]
+        os.kill(launcher, signal.SIGKILL)
+        assert wait_for(lambda: not _cmdline(launcher))
+        assert execute(sandbox, "echo again").stdout == b"again\n"
+        assert run.stream(Recorder()).reason is EndReason.KILLED, "not the program's doing"
+    sandbox.close()
+
+
+def test_a_sandbox_whose_descriptors_get_lost_runs_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the worker has too many files open: the kernel delivers what fits."""
+    receive, marker = launcher_process.receive, f"marker-{uuid.uuid4()}"
+
+    def fewer(channel: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+        data, opened = receive(channel, size, most)
+        if opened:
+            os.close(opened.pop())
+        return data, opened
+
+    sandbox = Sandbox(host)
+    with monkeypatch.context() as patched:
+        patched.setattr(launcher_process, "receive", fewer)
+        with pytest.raises(SandboxError, match="ulimit"):
+            sandbox.start(shell("sleep 1000; : $0", marker), limits())
+    assert processes_with(marker) == []
+    assert execute(sandbox, "echo again").stdout == b"again\n"
+    sandbox.close()
 
 
 def test_closing_a_sandbox_ends_its_runs(host: Host) -> None:

@@ -70,7 +70,13 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
             "listed": IDS,
             "unlisted_seconds": 30.0,
             "reason": "lost",
+            "ids": None,
         },
+        {"execution_active"},
+    ),
+    (
+        "lock_unlisted",
+        {"worker_id": IDS[0], "incarnation": 1, "listed": IDS, "unlisted_seconds": 30.0},
         {"execution_active"},
     ),
     (

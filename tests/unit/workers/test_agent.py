@@ -17,6 +17,7 @@ from jobs.protocol import Hold, Order
 from jobs.states import Reason
 from tests.unit.workers.control_plane import OFFER, MemoryControlPlane
 from tests.waiting import wait_for
+from workers import agent as agent_module
 from workers.agent import SAFETY_SHARE, Agent
 from workers.errors import ControlPlaneUnavailable
 from workers.guardian import Guardian
@@ -242,12 +243,27 @@ def test_draining_works_before_the_agent_was_started(plane: MemoryControlPlane) 
     assert plane.asked == ["register", "drain 1", "leave 1"]
 
 
-def test_a_new_life_begun_while_it_drains_drains_too(plane: MemoryControlPlane) -> None:
+def test_a_new_life_begun_while_it_drains_drains_too(
+    plane: MemoryControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "REPORT_SECONDS", 0.01)
+    agent = make_agent(plane)
+    draining = threading.Thread(target=agent.drain, args=(DEADLINE,))
+    plane.on_renew = lose
+    with agent.held.holding(Hold(ID, 1, agent.held.registration.worker_id, 1)):
+        draining.start()
+        wait_for(lambda: "drain 1" in plane.asked, "it drains")
+        agent.renew()
+        assert plane.asked[-2:] == ["register", "drain 2"]
+    draining.join(DEADLINE)
+
+
+def test_a_renewal_that_comes_back_after_the_goodbye_begins_no_new_life(plane: MemoryControlPlane) -> None:
     agent = make_agent(plane)
     agent.drain(0)
     plane.on_renew = lose
     agent.renew()
-    assert plane.asked[-2:] == ["register", "drain 2"]
+    assert plane.asked == ["register", "drain 1", "leave 1"]
 
 
 def test_a_control_plane_that_is_away_does_not_stop_the_goodbye(plane: MemoryControlPlane) -> None:

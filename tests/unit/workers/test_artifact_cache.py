@@ -189,3 +189,11 @@ def test_threads_that_evict_each_others_files_all_get_their_own(tmp_path: Path) 
 def test_the_directory_is_private(tmp_path: Path) -> None:
     ArtifactCache(tmp_path / "deep" / "cache", 1)
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "A" * 64, "0" * 63, "0" * 64 + "\n", ""])
+def test_a_program_that_is_not_named_by_a_hash_is_not_opened(tmp_path: Path, name: str) -> None:
+    store = Store()
+    with pytest.raises(ArtifactHashMismatch):
+        ArtifactCache(tmp_path, 100).open(name, 1, store.fetch)
+    assert not store.fetched

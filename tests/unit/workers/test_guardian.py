@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_for
+from workers import guardian as guardian_module
 from workers.errors import GuardianUnavailable
 from workers.guardian import Guardian, Ward
-from workers.guardian_process import Watch, now
+from workers.guardian_process import GUARD, Watch, now
+from workers.sandbox.companion import Companion
 
 ROOT = Path(__file__).resolve().parents[3]
 FOREVER = 600.0
@@ -165,6 +167,26 @@ def test_one_that_hangs_is_replaced_without_harm_to_what_it_guards(
     guardian.trust(now())
     assert guardian.pid != hung
     assert not guarded.dies_within(0.5)
+
+
+def test_a_handover_that_failed_is_begun_again(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    guardian = trusted(stack, FOREVER)
+    guarded, _ = admitted(stack, guardian)
+    exchange = guardian_module._exchange
+
+    def deaf(companion: Companion, packet: bytes, descriptor: int | None = None) -> bool:
+        if packet.startswith(GUARD):
+            raise OSError("it does not answer")
+        return exchange(companion, packet, descriptor)
+
+    os.kill(guardian.pid, signal.SIGKILL)
+    with monkeypatch.context() as patched:
+        patched.setattr(guardian_module, "_exchange", deaf)
+        with pytest.raises(GuardianUnavailable):
+            guardian.trust(now())
+    guardian.look_after()
+    guardian.close()
+    assert guarded.dies_within(DEADLINE), "the next one guarded it"
 
 
 def test_what_a_guardian_killed_before_it_died_is_known_to_its_successor(stack: ExitStack) -> None:

@@ -235,6 +235,8 @@ def test_a_valid_result_is_taken_and_also_an_output(out: Path, shelf: Shelf, tex
         b"[" * 10_000,
         b"[" * 100 + b"]" * 100,
         b"9" * 10_000,
+        b"[" + b"1e308," * 1000 + b"0]",  # Postgres gives back 309 digits of each
+        b"[" + b"1e-300," * 1000 + b"0]",
     ],
 )
 def test_an_invalid_result_is_reported_and_not_taken(out: Path, shelf: Shelf, text: bytes) -> None:

@@ -59,6 +59,7 @@ def test_help_names_every_option(tmp_path: Path) -> None:
         (),
         ("--url", "http://127.0.0.1:1"),
         ("--url", "punctual.example", "--token", "t"),
+        ("--url", "http://127.0.0.1:99999", "--token", "t"),
         ("--url", "http://127.0.0.1:1", "--token", "t", "--resource", "gpu"),
         ("--url", "http://127.0.0.1:1", "--token", "t", "--slots", "0"),
     ],
@@ -66,6 +67,18 @@ def test_help_names_every_option(tmp_path: Path) -> None:
 def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
     ended = worker(tmp_path, *words)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+
+
+@pytest.mark.parametrize("token", ["pun_a b", "pun_\u00e4", "pun_a\rb", " "])
+def test_what_is_no_token_is_not_repeated(tmp_path: Path, token: str) -> None:
+    ended = worker(tmp_path, "--url", "http://127.0.0.1:1", PUNCTUAL_WORKER_TOKEN=token)
+    assert (ended.returncode, "Traceback" in ended.stderr, "pun_" in ended.stderr) == (2, False, False)
+
+
+def test_blanks_around_a_token_are_no_part_of_it(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", PROBLEM, status=401)
+    complaint(worker(tmp_path, "--url", server.url, PUNCTUAL_WORKER_TOKEN="pun_a\r\n"))
+    assert server.requests[0].headers["authorization"] == "Bearer pun_a"
 
 
 def test_nobody_there(tmp_path: Path) -> None:

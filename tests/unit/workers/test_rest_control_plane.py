@@ -20,7 +20,7 @@ from jobs.errors import (
     WorkerLeaseLost,
     WorkerNameTaken,
 )
-from jobs.protocol import Chunk, Hold, Order, Registration, Report, StoredOutput, Usage
+from jobs.protocol import MAX_CHUNKS_SAID, Chunk, Hold, Order, Registration, Report, StoredOutput, Usage
 from jobs.states import Reason
 from tests.unit.cli.server import RecordingServer
 from tests.unit.workers.control_plane import OFFER
@@ -166,6 +166,16 @@ def test_logs_outlast_an_outage_and_are_bytes(server: RecordingServer, plane: Re
     assert (chunk["sequence"], chunk["stream"], base64.b64decode(chunk["base64"])) == (7, "stderr", DATA)
     assert FENCE.items() <= body_of(server).items()
     assert len(server.requests) == 3
+
+
+def test_many_small_pieces_of_a_log_are_said_in_turn(server: RecordingServer, plane: RestControlPlane) -> None:
+    """A program that writes to both streams by turns makes a piece of every line."""
+    server.answer("POST", f"{EXECUTION}/logs", b"", status=204)
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    streams = ("stdout", "stderr")
+    plane.log(HOLD, [Chunk(number, streams[number % 2], at, b"x") for number in range(MAX_CHUNKS_SAID + 1)])
+    assert len(server.requests) == 2
+    assert [chunk["sequence"] for chunk in body_of(server)["chunks"]] == [MAX_CHUNKS_SAID]
 
 
 def test_an_end_that_was_heard_is_not_an_error(server: RecordingServer, plane: RestControlPlane) -> None:
