@@ -34,7 +34,7 @@ from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_n
 from jobs.services.placement import place_ready_executions
 from jobs.services.publishing import probe_suspects, republish_unclaimed
 from jobs.services.reaping import reap_lost_workers
-from jobs.stage import STOP_SECONDS, Stage
+from jobs.stage import Stage
 from jobs.wakeups import HurriedRedis, WakeListener, hurried_redis
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ CLOCK_SECONDS = 10.0
 # When workers are full, room is made every few milliseconds: a pass for each would cost more than what it places.
 PLACE_REST_SECONDS = 0.01
 COUNT_SECONDS = 10.0
+# Longer than all stages take to stop one after the other.
+CLOSE_SECONDS = 20.0
 REPUBLISH_LOOK_SECONDS = 1.0
 MAX_OUTBOX_BATCHES = 1000
 
@@ -108,16 +110,26 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         return 0
 
     def close(self) -> None:
-        """May be called twice, and by a signal in the middle of a tick: what the tick waits on is left to the exit."""
+        """May be called twice, and by a signal in the middle of a tick.
+
+        So it is done on another thread: the tick may hold a lock or a connection that this needs, and would wait for
+        itself for ever.
+        """
+        leaving = threading.Thread(target=self._leave, name="close", daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_SECONDS)
+        super().close()
+
+    def _leave(self) -> None:
         for stage in self._stages:
             stage.stop()
         for stage in self._stages:
             stage.join()
         self._announcer.stop()
-        self._count_apart()
+        with pooled():
+            self._guard("count", self._count)
         self.window.report()
         self._sender.close()
-        super().close()
 
     def _fire_and_look_ahead(self) -> float:
         """One round; returns how long there is nothing to do."""
@@ -212,17 +224,6 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         counts = self.window.counts()
         add_counts({name: count - self._counted.get(name, 0) for name, count in counts.items()})
         self._counted = counts
-
-    def _count_apart(self) -> None:
-        """On another thread: the tick that a signal interrupted may be in the middle of a statement of its own."""
-
-        def count() -> None:
-            with pooled():
-                self._guard("count", self._count)
-
-        counting = threading.Thread(target=count, name="count", daemon=True)
-        counting.start()
-        counting.join(STOP_SECONDS)
 
     def _tick_system_tasks(self) -> float:
         # By the clock: a beat that stood still for a lease does not know who was in charge meanwhile.

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from pytest_django import Settings
 
-from jobs import conf, due_window, sql
+from jobs import beat, conf, due_window, sql
 from jobs.beat import LOOK_AGAIN_SECONDS, Scheduler
 from jobs.messages import worker_queue
 from jobs.models import BeatLease, Execution, Schedule, Worker
@@ -274,6 +274,20 @@ def test_closing_twice_is_closing_once(scheduler: Scheduler) -> None:
     scheduler.tick()
     scheduler.close()
     scheduler.close()
+
+
+def test_it_closes_also_in_the_middle_of_a_notification(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the signal comes while the tick, on this thread, tells a stage something."""
+    monkeypatch.setattr(beat, "CLOSE_SECONDS", 0.2)
+    closed = threading.Event()
+
+    def interrupted() -> None:
+        with scheduler._placing._wanted._cond:  # type: ignore[attr-defined]  # the lock that telling it takes
+            scheduler.close()
+            closed.set()
+
+    threading.Thread(target=interrupted, daemon=True).start()
+    assert closed.wait(DEADLINE)
 
 
 def test_it_closes_also_in_the_middle_of_a_statement(scheduler: Scheduler) -> None:
