@@ -15,6 +15,7 @@ from scheduler_project.embedded.console import Console
 from scheduler_project.embedded.down import down as stop_stack
 from scheduler_project.embedded.layout import Layout
 from scheduler_project.embedded.logs import show_logs
+from scheduler_project.embedded.managing import manage as run_manage
 from scheduler_project.embedded.problems import StackProblem, describe_os_error
 from scheduler_project.embedded.status import show_status
 from scheduler_project.embedded.up import up as start_stack
@@ -55,6 +56,15 @@ def logs(
 ) -> None:
     """Show the last lines of the processes' logs."""
     show_logs(Layout.from_environment(os.environ), Console(), process=process, lines=lines, follow=follow)
+
+
+@stack.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    options_metavar="",
+)
+def manage(context: typer.Context) -> None:
+    """Run a command of manage.py on the stack: `stack manage create_worker_token --owner admin`."""
+    run_manage(Layout.from_environment(os.environ), context.args)
 
 
 def main() -> None:

@@ -62,6 +62,12 @@ class ProcessSpec:
         return (sys.executable, "-I", "-S", str(LAUNCHER), str(path))
 
 
+def environment_of(name: str, directory: Path) -> dict[str, str]:
+    """What a process that was written there is told."""
+    environment: dict[str, str] = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))["environment"]
+    return environment
+
+
 def engine_environment(home: Path) -> dict[str, str]:
     """What an engine needs to know of its caller: nothing but where programs are."""
     return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8", "TZ": "UTC"}

@@ -34,6 +34,13 @@ def test_up_again_says_that_it_runs(stack: Stack) -> None:
     assert "already running" in stack.command("up", "--detach").stdout
 
 
+def test_the_stack_is_managed(stack: Stack) -> None:
+    made = stack.command("stack", "manage", "create_worker_token", "--owner", "admin", "--pool", "far")
+    assert made.stdout.startswith("pun_")
+    refused = stack.command("stack", "manage", "create_worker_token", "--owner", "nobody", check=False)
+    assert (refused.returncode, refused.stderr) == (1, "CommandError: There is no user called nobody.\n")
+
+
 def test_nobody_gets_in_without_credentials(stack: Stack) -> None:
     assert httpx.get(f"{stack.api.base_url}jobs").status_code == 401
     assert httpx.get(stack.credentials["flower_url"]).status_code == 401

@@ -46,6 +46,12 @@ def test_a_machine_without_user_namespaces_is_told_what_to_do(environment: dict[
     assert "sysctl -w user.max_user_namespaces=15000" in shown
 
 
+def test_nothing_is_managed_while_nothing_runs(environment: dict[str, str]) -> None:
+    code, shown = run(environment, "stack", "manage", "check", "--help")
+    assert (code, shown.count("\n")) == (1, 1)
+    assert "start it with `./punctual up`" in shown
+
+
 @pytest.mark.parametrize("content", ["", '{"secrets": {', "[]"])
 def test_a_broken_configuration_is_one_sentence(environment: dict[str, str], content: str) -> None:
     var = Path(environment["PUNCTUAL_VAR"])
