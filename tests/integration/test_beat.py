@@ -15,11 +15,10 @@ from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from pytest_django import Settings
 
-from jobs import beat, conf, due_window, sql
+from jobs import conf, due_window, sql
 from jobs.beat import LOOK_AGAIN_SECONDS, Scheduler
 from jobs.messages import worker_queue
 from jobs.models import BeatLease, Execution, Schedule, Worker
-from jobs.services.database import pooled
 from jobs.tasks import refill_due_window
 from jobs.wakeups import HurriedRedis, Waker
 from scheduler_project.celery import app
@@ -268,43 +267,6 @@ def test_the_instance_that_prints_the_banner_takes_nothing(settings: Settings) -
     lazy = Scheduler(app=app, lazy=True)
     assert threading.active_count() == threads
     lazy.sync()
-
-
-def test_closing_twice_is_closing_once(scheduler: Scheduler) -> None:
-    scheduler.tick()
-    scheduler.close()
-    scheduler.close()
-
-
-def test_it_closes_also_in_the_middle_of_a_notification(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the signal comes while the tick, on this thread, tells a stage something."""
-    monkeypatch.setattr(beat, "CLOSE_SECONDS", 0.2)
-    closed = threading.Event()
-
-    def interrupted() -> None:
-        with scheduler._placing._wanted._cond:  # type: ignore[attr-defined]  # the lock that telling it takes
-            scheduler.close()
-            closed.set()
-
-    threading.Thread(target=interrupted, daemon=True).start()
-    assert closed.wait(DEADLINE)
-
-
-def test_it_closes_also_in_the_middle_of_a_statement(scheduler: Scheduler) -> None:
-    scheduler.tick()
-    scheduler.window.believed += 1
-    closed = threading.Event()
-
-    def interrupted() -> None:
-        with pooled():
-            connection.ensure_connection()
-            # As while it waits for Postgres; a signal is handled on the thread that it interrupts.
-            with connection.connection.lock:
-                scheduler.close()
-                closed.set()
-
-    threading.Thread(target=interrupted, daemon=True).start()
-    assert closed.wait(DEADLINE)
 
 
 def queries_of(call: Callable[[], object]) -> list[dict[str, str]]:
