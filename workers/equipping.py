@@ -26,6 +26,8 @@ from workers.log_stream import LogFlusher
 from workers.run import Equipment
 from workers.sandbox import Host, Interpreter, Sandbox, clean_leftovers, detect_host, find_runtimes
 
+READY_SLOTS = 4  # before the first run; the others when they are needed
+
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
@@ -39,9 +41,11 @@ class Workshop:
     offer: Offer
 
     def equip(self, control_plane: ControlPlane, held: HeldRuns, flusher: LogFlusher, guardian: Guardian) -> Equipment:
+        sandbox = Sandbox(self.host)
+        sandbox.prepare(min(self.offer.slots, READY_SLOTS))
         return Equipment(
             control_plane=control_plane,
-            sandbox=Sandbox(self.host),
+            sandbox=sandbox,
             guardian=guardian,
             interpreters=self.interpreters,
             cache=ArtifactCache(self.state / "artifacts", self.settings.cache_mb * MEGABYTE),

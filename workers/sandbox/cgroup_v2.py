@@ -1,10 +1,11 @@
-"""A run's cgroup on the unified hierarchy (v2).
+"""A slot's cgroup on the unified hierarchy (v2).
 
-Invariant: swap is off and the group dies as one, so a run is either under its limit or over.
+Invariant: swap is off. The group does not die as one, for the slot is in it: the run's watcher kills the run as soon
+as the kernel has killed any part of it.
 """
 
+import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from workers.sandbox.values import Limits, Usage
@@ -12,6 +13,9 @@ from workers.sandbox.values import Limits, Usage
 AGENT = "punctual-agent"  # the leaf for the worker itself: a cgroup with controllers may hold no process
 CONTROLLERS = ("memory", "pids", "cpu")
 CPU_PERIOD = 100_000
+SMALLEST_QUOTA = 1_000  # the kernel refuses less
+SLOT_PROCESSES = 3  # the slot, bubblewrap outside, and bubblewrap as pid 1
+SLOT_BYTES = 4 * 1024 * 1024  # what the slot itself may have written to since it is in its cgroup
 
 
 def find_parent(membership: str, mounts: str) -> Path | None:
@@ -51,46 +55,86 @@ def _enable(parent: Path, controllers: list[str]) -> None:
         (parent / "cgroup.subtree_control").write_text(order)
 
 
-@dataclass(frozen=True)
 class CgroupV2:
-    path: Path
-
-    @classmethod
-    def limited(cls, path: Path, limits: Limits) -> "CgroupV2":
-        (path / "memory.max").write_text(str(limits.memory_bytes + limits.disk_bytes))
-        (path / "memory.oom.group").write_text("1")
-        optional = {
-            "memory.swap.max": "0",
-            "pids.max": str(limits.processes + 1),
-            "cpu.max": f"{int(limits.cpus * CPU_PERIOD)} {CPU_PERIOD}",
-        }
-        for name, value in optional.items():
-            if (path / name).exists():
-                (path / name).write_text(value)
-        return cls(path)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cpu_before = self._kills_before = self._memory_before = self._processes_before = 0
+        self._lifetime_peak_before = 0
+        self._peak: int | None = None  # a descriptor of its own, which since Linux 6.12 has a peak of its own
 
     def add(self, pid: int) -> None:
-        (self.path / "cgroup.procs").write_text(str(pid))
+        (self._path / "cgroup.procs").write_text(str(pid))
+
+    def limit(self, limits: Limits) -> None:
+        (self._path / "memory.max").write_text(str(limits.memory_bytes + limits.disk_bytes + SLOT_BYTES))
+        self._write_if_there("memory.swap.max", "0")
+        self._write_if_there("pids.max", str(limits.processes + SLOT_PROCESSES))
+
+    def begin(self, limits: Limits) -> None:
+        self._kills_before = self._field("memory.events", "oom_kill")
+        self._cpu_before = self._field("cpu.stat", "usage_usec")
+        self._memory_before = int((self._path / "memory.current").read_text())
+        self._processes_before = self._field("memory.stat", "anon")
+        self._lifetime_peak_before = self._lifetime_peak()
+        self._close_peak()
+        self._peak = _fresh_peak(self._path / "memory.peak")
+        self._write_if_there("cpu.max", f"{max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD))} {CPU_PERIOD}")
+
+    def end(self) -> None:
+        self._write_if_there("cpu.max", f"max {CPU_PERIOD}")
 
     def out_of_memory(self) -> bool:
-        return self._field("memory.events", "oom_kill") > 0
+        return self._field("memory.events", "oom_kill") > self._kills_before
 
     def process_memory(self) -> int:
-        return self._field("memory.stat", "anon")
+        return max(0, self._field("memory.stat", "anon") - self._processes_before)
 
     def usage(self) -> Usage:
-        peak = self.path / "memory.peak"  # since Linux 5.19
+        peak = None
+        if self._peak is not None:
+            peak = int(os.pread(self._peak, 64, 0))
+        elif self._lifetime_peak() > self._lifetime_peak_before:
+            peak = self._lifetime_peak()  # no run of this slot had more before, so that it is this one's
         return Usage(
-            cpu_seconds=self._field("cpu.stat", "usage_usec") / 1e6,
-            peak_memory_bytes=int(peak.read_text()) if peak.exists() else None,
+            cpu_seconds=(self._field("cpu.stat", "usage_usec") - self._cpu_before) / 1e6,
+            peak_memory_bytes=max(0, peak - self._memory_before) if peak is not None else None,
             out_of_memory=self.out_of_memory(),
         )
 
     def directories(self) -> tuple[Path, ...]:
-        return (self.path,)
+        self._close_peak()  # the slot is given up
+        return (self._path,)
+
+    def _lifetime_peak(self) -> int:
+        with contextlib.suppress(FileNotFoundError):  # since Linux 5.19
+            return int((self._path / "memory.peak").read_text())
+        return 0
+
+    def _close_peak(self) -> None:
+        if self._peak is not None:
+            os.close(self._peak)
+            self._peak = None
+
+    def _write_if_there(self, name: str, value: str) -> None:
+        if (self._path / name).exists():
+            (self._path / name).write_text(value)
 
     def _field(self, file: str, name: str) -> int:
-        return read_field((self.path / file).read_text(), name)
+        return read_field((self._path / file).read_text(), name)
+
+
+def _fresh_peak(path: Path) -> int | None:
+    """A descriptor whose peak begins now; None on kernels where the only peak is that of all runs of the slot."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        os.write(descriptor, b"reset\n")
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def read_field(text: str, name: str) -> int:

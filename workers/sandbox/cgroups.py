@@ -1,4 +1,4 @@
-"""Finds where this worker may make cgroups, makes one for each run, and removes those of dead workers.
+"""Finds where this worker may make cgroups, makes one for each slot, and removes those of dead workers.
 
 Invariant: a cgroup of ours is a child of the worker's own, so a run can never escape a limit that was
 put on the worker; its name tells whose it is, so no worker ever removes one that a living worker uses.
@@ -19,7 +19,7 @@ from workers.sandbox import cgroup_v1, cgroup_v2
 from workers.sandbox.values import Limits, Usage
 
 Mode = Literal["v2", "v1", "none"]
-PREFIX = "punctual-run-"
+PREFIX = "punctual-slot-"
 NAME = re.compile(PREFIX + r"(\d+)-(\d+)-\d+")
 REMOVE_SECONDS = 2.0
 
@@ -28,26 +28,38 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class CgroupParents:
-    """The directories under which run cgroups are made: one for v2, one per controller for v1."""
+    """The directories under which cgroups of slots are made: one for v2, one per controller for v1."""
 
     mode: Mode = "none"
     directories: Mapping[str, Path] = field(default_factory=dict)
 
 
-class RunCgroup(Protocol):
-    """The cgroup of one run."""
+class SlotCgroup(Protocol):
+    """The cgroup of one slot, which is always in it: moving a process costs the kernel ten milliseconds.
+
+    What a run used is told from what was counted before it began.
+    """
 
     def add(self, pid: int) -> None:
         """Move a process in."""
 
+    def limit(self, limits: Limits) -> None:
+        """Hold what comes to these limits, but not yet to its share of the CPU: first it has to be built."""
+
+    def begin(self, limits: Limits) -> None:
+        """From here on it counts, and has its share of the CPU."""
+
+    def end(self) -> None:
+        """The run is over: the slot itself is not held to a share of the CPU."""
+
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something in it for lack of memory."""
+        """Whether the kernel killed something of this run for lack of memory."""
 
     def process_memory(self) -> int:
         """Bytes of memory of the processes, without files."""
 
     def usage(self) -> Usage:
-        """Totals so far."""
+        """Totals of this run so far."""
 
     def directories(self) -> tuple[Path, ...]:
         """What there is to remove."""
@@ -67,18 +79,21 @@ def find_parents() -> CgroupParents:
 
 
 def _can_make(parents: CgroupParents) -> bool:
-    limits = Limits(wall_seconds=1, memory_bytes=2**26, disk_bytes=2**20, cpus=1)
+    cgroup = None
     try:
-        cgroup = make_cgroup(parents, limits)
+        cgroup = make_cgroup(parents)
+        if cgroup is not None:
+            cgroup.limit(Limits(wall_seconds=1, memory_bytes=2**26, disk_bytes=2**20, cpus=1))
     except OSError:
         return False
-    if cgroup is not None:
-        remove_cgroup(cgroup.directories())
+    finally:
+        if cgroup is not None:
+            remove_cgroup(cgroup.directories())
     return True
 
 
-def make_cgroup(parents: CgroupParents, limits: Limits) -> RunCgroup | None:
-    """Make a limited cgroup for one run, or None where there are none to be had."""
+def make_cgroup(parents: CgroupParents) -> SlotCgroup | None:
+    """Make a cgroup for one slot, or None where there are none to be had."""
     name = f"{PREFIX}{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}"
     paths = {controller: parent / name for controller, parent in parents.directories.items()}
     if parents.mode == "none":
@@ -86,9 +101,7 @@ def make_cgroup(parents: CgroupParents, limits: Limits) -> RunCgroup | None:
     try:
         for path in paths.values():
             path.mkdir()
-        if parents.mode == "v2":
-            return cgroup_v2.CgroupV2.limited(paths[""], limits)
-        return cgroup_v1.CgroupV1.limited(paths, limits)
+        return cgroup_v2.CgroupV2(paths[""]) if parents.mode == "v2" else cgroup_v1.CgroupV1(paths)
     except OSError:
         remove_cgroup(tuple(paths.values()))
         raise
@@ -114,11 +127,11 @@ def remove_cgroup(directories: tuple[Path, ...]) -> bool:
 
 
 def clean_leftovers() -> int:
-    """Kill and remove the run cgroups whose worker no longer lives; return how many were removed."""
-    return sum(remove_cgroup((path,)) for path in _run_cgroups() if not _owner_lives(path.name))
+    """Kill and remove the cgroups whose worker no longer lives; return how many were removed."""
+    return sum(remove_cgroup((path,)) for path in _our_cgroups() if not _owner_lives(path.name))
 
 
-def _run_cgroups() -> Iterator[Path]:
+def _our_cgroups() -> Iterator[Path]:
     roots = {Path(line.split()[4]) for line in _cgroup_mounts()}
     for root in roots:
         for directory, names, _ in os.walk(root):

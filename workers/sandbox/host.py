@@ -26,6 +26,7 @@ class Host:
     drop_uid: int | None  # whom a root worker becomes before it starts bubblewrap
     drop_gid: int | None
     cgroups: CgroupParents = field(default_factory=CgroupParents)
+    slots_share: bool = True  # slots have namespaces and a root that their runs share; else each run brings its own
 
     @property
     def cgroup_mode(self) -> Mode:
@@ -49,7 +50,12 @@ def detect_host() -> Host:
     drop = NOBODY if os.geteuid() == 0 else None
     version = ".".join(map(str, bwrap_version(bwrap) or ()))
     host = Host(bwrap, version, drop, drop, find_parents())
-    _prove(host)
+    try:
+        _prove(host)
+    except SandboxUnavailable:
+        # namespaces may be allowed to bubblewrap alone, or in one layer only
+        host = dataclasses.replace(host, slots_share=False)
+        _prove(host)
     return host
 
 

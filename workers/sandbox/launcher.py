@@ -1,6 +1,6 @@
-"""The worker's end of the launcher process: starts it, sends it requests, ends it.
+"""The worker's end of the launcher and of its slots: starts them, sends them requests, ends them.
 
-Invariant: one request at a time has one answer; a launcher that failed to answer is never asked again.
+Invariant: one request at a time has one answer; a slot that failed to answer is never asked again.
 """
 
 import contextlib
@@ -10,16 +10,18 @@ import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.sandbox import launcher_process
-from workers.sandbox.bubblewrap import NAMESPACES
+from workers.sandbox import launcher_process, pidfd, slot_process
+from workers.sandbox.bubblewrap import NAMESPACES, private_libraries
 from workers.sandbox.companion import Companion
 from workers.sandbox.errors import SandboxError
 
-ANSWER_SECONDS = launcher_process.SETUP_SECONDS + launcher_process.REAP_SECONDS + 5.0
+LOST_DESCRIPTORS = "The sandbox's descriptors did not arrive; are too many files open (ulimit -n)?"
+ANSWER_SECONDS = slot_process.SETUP_SECONDS + slot_process.REAP_SECONDS + 5.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,6 @@ class Launched:
     work: int
     out: int
     proc: int
-    by: Companion  # the launcher that is its parent
 
     def open_output(self) -> int:
         """Open /work/out as it is now: a program may have closed it, remade it, or put a link there."""
@@ -57,11 +58,106 @@ class Launched:
 
 @dataclass(frozen=True)
 class Reaped:
-    """What the launcher knows of a run that is over; nothing, if the launcher itself is gone."""
+    """What the slot knows of a run that is over; nothing, if the slot itself is gone."""
 
     cpu_seconds: float | None = None
     monitor_failed: bool = False  # bubblewrap ended by itself with an error
-    launcher_gone: bool = False
+    slot_gone: bool = False
+
+
+class Slot:
+    """One slot process; used by one run at a time."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.shares = False  # whether it has namespaces and a root that its runs share
+        self.started_at = time.monotonic()
+        self._owner = os.getpid()
+        self._channel = channel
+        self._pidfd = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        # after a fork the channel is shared with the parent, and answers would reach either
+        return self._owner == os.getpid() and self._channel.fileno() >= 0 and not pidfd.is_over(self._pidfd, 0)
+
+    def open(self, root: Mapping[str, Mapping[str, str]]) -> None:
+        """To be called once it is in its cgroup: what it makes now is counted there."""
+        answer, _ = self._ask({"do": "open", "root": root}, ())
+        if "error" in answer:
+            raise SandboxError(str(answer["error"]))
+        self.shares = True
+
+    def launch(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        rlimits: Sequence[tuple[int, int]],
+        fds: Sequence[int],
+    ) -> Launched:
+        """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr."""
+        request = {"do": "launch", "argv": list(argv), "environment": dict(environment), "rlimits": list(rlimits)}
+        answer, opened = self._ask(request, fds)
+        if "error" in answer:
+            raise SandboxError(str(answer["error"]))
+        namespaces = answer["namespaces"]
+        if not isinstance(namespaces, dict) or len(opened) != 4:
+            self._discard(answer, opened)
+            raise SandboxError(LOST_DESCRIPTORS)
+        private = [name for name in NAMESPACES if namespaces.get(name) not in (None, own_namespace(name))]
+        child, work, out, proc = opened
+        return Launched(
+            child=int(str(answer["child"])),
+            monitor=int(str(answer["monitor"])),
+            namespaces=tuple(private),
+            pidfd=child,
+            work=work,
+            out=out,
+            proc=proc,
+        )
+
+    def _discard(self, answer: Mapping[str, object], opened: Sequence[int]) -> None:
+        """A sandbox that nobody can hold: closing the pipe that it waits at would let its program go."""
+        for descriptor in opened:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            # Not reaped yet, so that the number is still its own.
+            os.kill(int(str(answer["child"])), signal.SIGKILL)
+        self.close()
+
+    def reap(self, launched: Launched) -> Reaped:
+        """Collect the processes of a run that is over."""
+        try:
+            answer, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, ())
+        except SandboxError:
+            return Reaped(slot_gone=True)
+        return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
+
+    def close(self) -> None:
+        """End it, and with it the run it may have."""
+        self._channel.close()
+
+    def wait(self) -> None:
+        """After `close`: until it is gone."""
+        if not pidfd.is_over(self._pidfd, 2) and self._owner == os.getpid():
+            pidfd.kill_and_wait(self._pidfd)
+        os.close(self._pidfd)
+
+    def _ask(self, request: Mapping[str, object], fds: Sequence[int]) -> tuple[dict[str, object], list[int]]:
+        if not self.alive:
+            raise SandboxError("The slot of the sandbox has ended.")
+        body = memory_file(json.dumps(request).encode())
+        try:
+            socket.send_fds(self._channel, [b"?"], [body, *fds])
+            data, opened = slot_process.receive(self._channel, 65536, 8)
+            if not data:
+                raise OSError("it has ended")
+            return json.loads(data), opened
+        except (OSError, ValueError) as error:
+            self.close()
+            raise SandboxError(f"The slot did not answer ({error}); the next run gets a new one.") from error
+        finally:
+            os.close(body)
 
 
 class Launcher:
@@ -73,111 +169,64 @@ class Launcher:
         self._lock = threading.Lock()
         self._companion: Companion | None = None
 
-    def launch(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        rlimits: Sequence[tuple[int, int]],
-        fds: Sequence[int],
-    ) -> Launched:
-        """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr."""
-        request = {
-            "do": "launch",
-            "argv": list(argv),
-            "environment": dict(environment),
-            "rlimits": list(rlimits),
-        }
-        answer, opened, by = self._ask(request, fds)
-        if "error" in answer:
-            raise SandboxError(str(answer["error"]))
-        namespaces = answer["namespaces"]
-        if not isinstance(namespaces, dict) or len(opened) != 4:
-            self._discard(answer, opened, by)
-            raise SandboxError("The sandbox's descriptors did not arrive; are too many files open (ulimit -n)?")
-        private = [name for name in NAMESPACES if namespaces.get(name) not in (None, own_namespace(name))]
-        pidfd, work, out, proc = opened
-        return Launched(
-            child=int(str(answer["child"])),
-            monitor=int(str(answer["monitor"])),
-            namespaces=tuple(private),
-            pidfd=pidfd,
-            work=work,
-            out=out,
-            proc=proc,
-            by=by,
-        )
-
-    def _discard(self, answer: Mapping[str, object], opened: Sequence[int], by: Companion) -> None:
-        """A sandbox that nobody can hold: closing the pipe that it waits at would let its program go."""
-        for descriptor in opened:
-            os.close(descriptor)
-        pids = [int(str(answer[name])) for name in ("monitor", "child")]
-        with contextlib.suppress(OSError):
-            # Not reaped yet, so that the number is still its own.
-            os.kill(pids[1], signal.SIGKILL)
-        with contextlib.suppress(SandboxError):
-            self._ask({"do": "reap", "pids": pids}, (), of=by)
-
-    def reap(self, launched: Launched) -> Reaped:
-        """Collect the processes of a run that is over."""
+    def start_slot(self) -> Slot:
+        with self._lock:
+            try:
+                answer, opened = self._ask()
+            except OSError:  # it was just ending; nothing was started by it
+                try:
+                    answer, opened = self._ask()
+                except OSError as error:
+                    raise SandboxError(f"The launcher of sandboxes does not answer: {error}.") from error
+        if not opened:
+            raise SandboxError(LOST_DESCRIPTORS if answer.isdigit() else answer.decode(errors="replace"))
+        ours = socket.socket(fileno=opened[0])
+        ours.settimeout(ANSWER_SECONDS)
         try:
-            answer, _, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, (), of=launched.by)
-        except SandboxError:
-            return Reaped(launcher_gone=True)
-        return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
+            return Slot(int(answer), ours)
+        except OSError as error:
+            ours.close()
+            raise SandboxError(f"A slot for sandboxes ended as it started ({error}).") from error
+
+    def _ask(self) -> tuple[bytes, list[int]]:
+        if self._companion is None or not self._companion.alive:
+            self._stop()
+            self._companion = self._start()
+        try:
+            self._companion.channel.send(b"?")
+            answer, opened = slot_process.receive(self._companion.channel, 4096, 1)
+            if not answer:
+                raise OSError("it has ended")
+        except OSError:
+            self._stop()
+            raise
+        return answer, opened
 
     def close(self) -> None:
-        """End the launcher, and with it every sandbox it started."""
+        """No more slots; those that there are go on."""
         with self._lock:
             self._stop()
 
-    def _ask(
-        self, request: Mapping[str, object], fds: Sequence[int], *, of: Companion | None = None
-    ) -> tuple[dict[str, object], list[int], Companion]:
-        """`of`: one launcher and no other, for a successor knows nothing of what it started."""
-        with self._lock:
-            companion = self._companion
-            if of is not None and (of is not companion or not of.alive):
-                raise SandboxError("The launcher of the sandbox has ended.")
-            if companion is None or not companion.alive:
-                self._stop()
-                companion = self._start()
-            try:
-                return *_exchange(companion.channel, request, fds), companion
-            except (OSError, ValueError) as error:
-                self._stop()
-                raise SandboxError(
-                    f"The launcher of sandboxes did not answer ({error}); the next run starts a new one."
-                ) from error
-
     def _start(self) -> Companion:
-        bwrap = os.open(self._bwrap, os.O_PATH | os.O_CLOEXEC)
+        # a checkout in root's home is closed to the uid that bubblewrap runs as, and so are its libraries
+        libraries = private_libraries(self._bwrap)
+        opened = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (self._bwrap, *libraries)]
+        names = "/".join(path.name for path in libraries)
         try:
-            self._companion = Companion(
-                launcher_process.__file__, descriptors=[bwrap], arguments=self._ids, answer_seconds=ANSWER_SECONDS
+            return Companion(
+                launcher_process.__file__,
+                descriptors=opened,
+                arguments=(slot_process.__file__, *self._ids, names),
+                answer_seconds=ANSWER_SECONDS,
             )
         finally:
-            os.close(bwrap)
-        return self._companion
+            for descriptor in opened:
+                os.close(descriptor)
 
     def _stop(self) -> None:
         if self._companion is not None:
             self._companion.stop()
             self._companion = None
-
-
-def _exchange(
-    channel: socket.socket, request: Mapping[str, object], fds: Sequence[int]
-) -> tuple[dict[str, object], list[int]]:
-    body = memory_file(json.dumps(request).encode())
-    try:
-        socket.send_fds(channel, [b"?"], [body, *fds])
-    finally:
-        os.close(body)
-    data, opened = launcher_process.receive(channel, 65536, 8)
-    if not data:
-        raise OSError("it has ended")
-    return json.loads(data), opened
 
 
 def memory_file(content: bytes) -> int:

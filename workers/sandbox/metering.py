@@ -4,10 +4,11 @@ Invariant: every run is metered. Without a cgroup its processes are read from th
 every 100 ms, so a burst shorter than that can overshoot; that is the weaker guarantee of such hosts.
 """
 
+import dataclasses
 import os
 from typing import Protocol
 
-from workers.sandbox.cgroups import RunCgroup
+from workers.sandbox.cgroups import SlotCgroup
 from workers.sandbox.values import Limits, Usage
 
 
@@ -20,15 +21,21 @@ class Meter(Protocol):
 
 
 class CgroupMeter:
-    def __init__(self, cgroup: RunCgroup, limits: Limits) -> None:
+    def __init__(self, cgroup: SlotCgroup, limits: Limits) -> None:
         self._cgroup = cgroup
         self._limits = limits
+        self._sampled: int | None = None
 
     def exceeded(self) -> bool:
-        return self._cgroup.out_of_memory() or self._cgroup.process_memory() > self._limits.memory_bytes
+        used = self._cgroup.process_memory()
+        self._sampled = max(self._sampled or 0, used)
+        return self._cgroup.out_of_memory() or used > self._limits.memory_bytes
 
     def usage(self) -> Usage:
-        return self._cgroup.usage()
+        usage = self._cgroup.usage()
+        if usage.peak_memory_bytes is None:
+            return dataclasses.replace(usage, peak_memory_bytes=self._sampled)
+        return usage
 
 
 class ProcessMeter:

@@ -16,25 +16,33 @@ class Pipes:
     stdout_far: int
     stderr: int
     stderr_far: int
+    progress: int  # the program's descriptor 3
+    progress_far: int
     status: int  # bubblewrap writes what became of the program
     status_far: int
     hold: int  # the program starts when a byte is written here
     hold_far: int
 
     @classmethod
-    def open(cls) -> "Pipes":
+    def open(cls, owner: int | None) -> "Pipes":
+        """`owner` is the uid that the program has on this host, if not the worker's."""
         pairs: list[int] = []
         try:
-            for _ in range(4):
+            for _ in range(5):
                 pairs += os.pipe2(os.O_CLOEXEC)
+            if owner is not None:
+                for descriptor in (pairs[1], pairs[3], pairs[5]):
+                    os.fchown(descriptor, owner, -1)  # else opening /dev/stdout and its like is refused to it
         except OSError:
             for descriptor in pairs:
                 os.close(descriptor)
             raise
-        stdout, stdout_far, stderr, stderr_far, status, status_far, hold_far, hold = pairs
-        for descriptor in (stdout, stderr, status):
+        stdout, stdout_far, stderr, stderr_far, progress, progress_far, status, status_far, hold_far, hold = pairs
+        for descriptor in (stdout, stderr, progress, status):
             os.set_blocking(descriptor, False)
-        return cls(stdout, stdout_far, stderr, stderr_far, status, status_far, hold, hold_far)
+        far = {"stdout_far": stdout_far, "stderr_far": stderr_far, "progress_far": progress_far}
+        near = {"stdout": stdout, "stderr": stderr, "progress": progress}
+        return cls(**near, **far, status=status, status_far=status_far, hold=hold, hold_far=hold_far)
 
     def release(self) -> None:
         # a sandbox that died while it waited is reported by its pidfd
@@ -42,11 +50,11 @@ class Pipes:
             os.write(self.hold, b"\n")
 
     def close_far_ends(self) -> None:
-        for descriptor in (self.stdout_far, self.stderr_far, self.status_far, self.hold_far):
+        for descriptor in (self.stdout_far, self.stderr_far, self.progress_far, self.status_far, self.hold_far):
             os.close(descriptor)
 
     def close(self) -> None:
-        for descriptor in (self.stdout, self.stderr, self.status, self.hold):
+        for descriptor in (self.stdout, self.stderr, self.progress, self.status, self.hold):
             os.close(descriptor)
 
 

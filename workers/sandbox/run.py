@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 
 from workers.sandbox import pidfd
-from workers.sandbox.cgroups import remove_cgroup
 from workers.sandbox.ending import classify_end, exit_code_in
 from workers.sandbox.errors import SandboxError
-from workers.sandbox.launcher import Launched, Launcher, Reaped
+from workers.sandbox.launcher import Launched, Reaped
 from workers.sandbox.metering import Meter
 from workers.sandbox.pipes import Pipes, read_all, read_chunk
+from workers.sandbox.slots import Place, Slots
 from workers.sandbox.values import EndReason, Limits, Outcome, Stream, Usage
 
 SAMPLE_SECONDS = 0.1
@@ -33,26 +32,27 @@ class Run:
         self,
         *,
         launched: Launched,
-        launcher: Launcher,
+        slots: Slots,
+        place: Place,
         pipes: Pipes,
         limits: Limits,
         meter: Meter,
-        cgroup_directories: tuple[Path, ...],
         receipt: Mapping[str, object],
     ) -> None:
         self.pid = launched.child
         self._launched = launched
-        self._launcher = launcher
+        self._slots = slots
+        self._place = place
         self._pipes = pipes
         self._limits = limits
         self._meter = meter
-        self._cgroup_directories = cgroup_directories
         self._receipt = receipt
         self._lock = threading.Lock()  # guards _verdict and _closed: kill() comes from any thread
         self._verdict: EndReason | None = None
         self._closed = False
         self._streamed = False
         self._reaped: Reaped | None = None
+        self._over = False
         self._usage = Usage(cpu_seconds=None, peak_memory_bytes=None)
         self._output: int | None = None
         self._started_at = self._ended_at = datetime.now(UTC)
@@ -60,6 +60,8 @@ class Run:
 
     def release(self) -> None:
         """Let the program go; called once, by `Sandbox.start`."""
+        if self._place.cgroup is not None:
+            self._place.cgroup.begin(self._limits)
         self._started_at = datetime.now(UTC)
         self._watcher.start()
         self._pipes.release()
@@ -69,17 +71,19 @@ class Run:
         with self._lock:
             self._closed = True
 
-    def stream(self, on_output: Callable[[Stream, bytes], None]) -> Outcome:
+    def stream(
+        self, on_output: Callable[[Stream, bytes], None], on_progress: Callable[[bytes], None] = lambda data: None
+    ) -> Outcome:
         """Hand over the output as it comes and block until the run is over.
 
-        If `on_output` raises, the run is killed and the exception goes on. While `on_output` is busy the
-        pipes fill and the program waits for it, but its limits go on being held.
+        `on_progress` gets what the program writes to its descriptor 3. If either raises, the run is killed and the
+        exception goes on. While they are busy the pipes fill and the program waits, but its limits go on being held.
         """
         if self._streamed:
             raise SandboxError("The output of a run can be streamed only once.")
         self._streamed = True
         try:
-            truncated = self._relay(on_output)
+            truncated = self._relay(on_output, on_progress)
         except BaseException:
             self.kill()
             raise
@@ -125,6 +129,10 @@ class Run:
                 self._output = None
             self._launched.close()
             self._pipes.close()
+        if self._reaped is None or self._reaped.slot_gone or not self._over:
+            self._slots.give_up(self._place)
+        else:
+            self._slots.give_back(self._place)
 
     def _watch(self) -> None:
         deadline = time.monotonic() + self._limits.wall_seconds
@@ -154,7 +162,7 @@ class Run:
             self._verdict = self._verdict or reason
             pidfd.kill(self._launched.pidfd)
 
-    def _relay(self, on_output: Callable[[Stream, bytes], None]) -> bool:
+    def _relay(self, on_output: Callable[[Stream, bytes], None], on_progress: Callable[[bytes], None]) -> bool:
         """Return whether output was discarded.
 
         The end of the run ends the reading, not the end of the pipes: they then hold all that will come.
@@ -162,45 +170,51 @@ class Run:
         left = self._limits.output_bytes
         truncated = False
         streams = {self._pipes.stdout: Stream.STDOUT, self._pipes.stderr: Stream.STDERR}
+        sources = {*streams, self._pipes.progress}
         poll = select.poll()
-        for descriptor in (*streams, self._launched.pidfd):
+        for descriptor in (*sources, self._launched.pidfd):
             poll.register(descriptor, select.POLLIN)
         while True:
             ready = [descriptor for descriptor, _ in poll.poll(1000)]
             over = self._launched.pidfd in ready
-            for descriptor in list(streams) if over else ready:
+            for descriptor in list(sources) if over else ready:
                 data = read_chunk(descriptor)
-                if data:
+                if not data:
+                    if over or data == b"":
+                        poll.unregister(descriptor)
+                        sources.remove(descriptor)
+                elif descriptor in streams:
                     truncated = truncated or len(data) > left
                     if left:
                         on_output(streams[descriptor], data[:left])
                     left = max(0, left - len(data))
-                elif over or data == b"":
-                    poll.unregister(descriptor)
-                    del streams[descriptor]
-            if over and not streams:
+                else:
+                    on_progress(data)
+            if over and not sources:
                 return truncated
             if not (ready or self._watcher.is_alive()):
                 raise SandboxError(f"The sandbox of process {self.pid} does not die: look at it on the host.")
 
     def _settle(self) -> None:
-        """Once the run is over: take its numbers, remove its cgroup, keep its output directory."""
+        """Once the run is over: take its numbers, keep its output directory."""
         if self._reaped is not None:
             return
         self._watcher.join(timeout=2 * pidfd.DYING_SECONDS)
-        self._reaped = self._launcher.reap(self._launched)
+        self._over = pidfd.is_over(self._launched.pidfd, 0)
         with contextlib.suppress(OSError):
             self._usage = self._meter.usage()
-        remove_cgroup(self._cgroup_directories)
+            if self._place.cgroup is not None:
+                self._place.cgroup.end()
+        self._reaped = self._place.slot.reap(self._launched)
         self._output = self._launched.open_output()
 
     def _outcome(self, *, truncated: bool) -> Outcome:
         reaped = self._reaped or Reaped()
         exit_code = exit_code_in(read_all(self._pipes.status))
-        # A launcher that dies takes its sandboxes along: that is not the program's doing.
-        fell_with_launcher = reaped.launcher_gone and exit_code is None
+        # A slot that dies takes its run along: that is not the program's doing.
+        fell_with_slot = reaped.slot_gone and exit_code is None
         end = classify_end(
-            verdict=self._verdict or (EndReason.KILLED if fell_with_launcher else None),
+            verdict=self._verdict or (EndReason.KILLED if fell_with_slot else None),
             exit_code=exit_code,
             out_of_memory=self._usage.out_of_memory,
             not_executed=reaped.monitor_failed,

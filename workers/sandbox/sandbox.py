@@ -12,19 +12,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from workers.sandbox import bubblewrap
-from workers.sandbox.cgroups import CgroupParents, RunCgroup, make_cgroup, remove_cgroup
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.host import Host
 from workers.sandbox.launcher import Launched, Launcher, memory_file
-from workers.sandbox.launcher_process import FIRST_DESCRIPTOR, INFO_DESCRIPTOR
 from workers.sandbox.metering import CgroupMeter, ProcessMeter
 from workers.sandbox.pidfd import kill_and_wait
 from workers.sandbox.pipes import Pipes, read_all
 from workers.sandbox.run import Run
+from workers.sandbox.slot_process import FIRST_DESCRIPTOR, INFO_DESCRIPTOR
+from workers.sandbox.slots import Place, Slots
 from workers.sandbox.validation import validate
 from workers.sandbox.values import WORK, Limits, Program
 
 REQUIRED_NAMESPACES = frozenset(bubblewrap.NAMESPACES) - {"cgroup"}  # a kernel may be built without that one
+OPENING = os.O_RDONLY | os.O_CLOEXEC
 PER_NAMESPACE_NPROC = (5, 14)  # before this Linux, RLIMIT_NPROC counted every process of the uid on the host
 
 
@@ -33,13 +34,18 @@ class Sandbox:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._system = bubblewrap.isolation_arguments() + bubblewrap.system_arguments()
+        self._own_root = bubblewrap.own_root_arguments()
         self._libraries = bubblewrap.private_libraries(host.bwrap) if host.drop_uid is not None else ()
-        self._launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
-        self._finalizer = weakref.finalize(self, self._launcher.close)
+        launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
+        self._slots = Slots(launcher, host.cgroups, share=host.slots_share)
+        self._finalizer = weakref.finalize(self, self._slots.close)
+
+    def prepare(self, runs: int) -> None:
+        """Be ready for so many at once, so that the first ones need not wait."""
+        self._slots.prepare(runs)
 
     def close(self) -> None:
-        """End the launcher process and whatever still runs; done by itself when the worker leaves."""
+        """End the slots and whatever still runs; done by itself when the worker leaves."""
         self._finalizer()
 
     def start(self, program: Program, limits: Limits, before_release: Callable[[Run], None] = lambda run: None) -> Run:
@@ -60,30 +66,34 @@ class Sandbox:
         return run
 
     def _build(self, program: Program, limits: Limits, undo: ExitStack) -> Run:
-        pipes = Pipes.open()
+        place = self._slots.take()
+        undo.callback(self._slots.give_up, place)
+        if place.cgroup is not None:
+            place.cgroup.limit(limits)
+        pipes = Pipes.open(self._host.drop_uid)
         undo.callback(pipes.close)
-        launched = self._launch(program, limits, pipes)
-        undo.callback(self._launcher.reap, launched)
+        launched = self._launch(place, program, limits, pipes)
         undo.callback(launched.close)
         undo.callback(kill_and_wait, launched.pidfd)
         shared = REQUIRED_NAMESPACES - set(launched.namespaces)
         if shared:
             raise SandboxError(f"The sandbox shares namespaces with the host: {', '.join(sorted(shared))}.")
-        cgroup = _join_cgroup(self._host.cgroups, limits, launched.child, undo)
         return Run(
             launched=launched,
-            launcher=self._launcher,
+            slots=self._slots,
+            place=place,
             pipes=pipes,
             limits=limits,
-            meter=CgroupMeter(cgroup, limits) if cgroup else ProcessMeter(launched.proc, limits),
-            cgroup_directories=cgroup.directories() if cgroup else (),
+            meter=CgroupMeter(place.cgroup, limits) if place.cgroup else ProcessMeter(launched.proc, limits),
             receipt=self._host.receipt(launched.namespaces, limits),
         )
 
-    def _launch(self, program: Program, limits: Limits, pipes: Pipes) -> Launched:
+    def _launch(self, place: Place, program: Program, limits: Limits, pipes: Pipes) -> Launched:
         with ExitStack() as lent:
             lent.callback(pipes.close_far_ends)
-            descriptors = [pipes.stdout_far, pipes.stderr_far]
+            stdin = os.open(f"/proc/self/fd/{program.stdin}" if program.stdin is not None else os.devnull, OPENING)
+            lent.callback(os.close, stdin)
+            descriptors = [stdin, pipes.stdout_far, pipes.stderr_far, pipes.progress_far]
 
             def lend(descriptor: int) -> int:
                 descriptors.append(descriptor)
@@ -93,14 +103,23 @@ class Sandbox:
                 lent.callback(os.close, descriptor)
                 return lend(descriptor)
 
-            # a checkout in root's home is closed to the uid that bubblewrap runs as, and so are its libraries
-            libraries = [lend_own(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) for path in self._libraries]
-            arguments = [
-                *self._system,
-                *(part for library in libraries for part in bubblewrap.hidden_file_arguments(library)),
+            shares, environment = place.slot.shares, {}
+            arguments = bubblewrap.isolation_arguments(slot_shares=shares)
+            if shares:
+                arguments += bubblewrap.shared_root_arguments()
+            else:
+                # a checkout in root's home is closed to the uid that bubblewrap runs as, and so are its libraries
+                libraries = [lend_own(os.open(path, OPENING)) for path in self._libraries]
+                environment = _preload(libraries)
+                arguments += self._own_root
+                arguments += [part for library in libraries for part in bubblewrap.hidden_file_arguments(library)]
+                for destination, content in bubblewrap.SYNTHETIC_FILES.items():
+                    file = lend_own(memory_file(content.encode()))
+                    arguments += bubblewrap.file_arguments(file, destination, mode=0o444)
+            arguments += [
                 *bubblewrap.writable_arguments(limits),
                 *_file_arguments(program, lend_own),
-                *bubblewrap.closing_arguments(),
+                *bubblewrap.closing_arguments(slot_shares=shares),
                 *bubblewrap.environment_arguments(program.environment),
                 *("--info-fd", str(INFO_DESCRIPTOR), "--block-fd", str(lend(pipes.hold_far))),
                 *("--json-status-fd", str(lend(pipes.status_far))),
@@ -108,7 +127,7 @@ class Sandbox:
             listed = lend_own(memory_file(b"".join(os.fsencode(part) + b"\0" for part in arguments)))
             argv = ["bwrap", "--args", str(listed), "--", *program.argv]
             try:
-                return self._launcher.launch(argv, _preload(libraries), _rlimits(limits), descriptors)
+                return place.slot.launch(argv, environment, _rlimits(limits), descriptors)
             except SandboxError as error:
                 said = read_all(pipes.stderr).decode(errors="replace").strip().splitlines()
                 raise SandboxError(f"The sandbox could not be built: {said[0] if said else error}") from error
@@ -121,28 +140,12 @@ def _preload(libraries: list[int]) -> dict[str, str]:
 
 def _file_arguments(program: Program, lend_own: Callable[[int], int]) -> list[str]:
     arguments = []
-    for destination, content in bubblewrap.SYNTHETIC_FILES.items():
-        arguments += bubblewrap.file_arguments(lend_own(memory_file(content)), destination, mode=0o444)
     for file in program.files:
         # opened anew: bubblewrap reads from the offset, which duplicates of a descriptor share
-        descriptor = lend_own(os.open(f"/proc/self/fd/{file.descriptor}", os.O_RDONLY | os.O_CLOEXEC))
+        descriptor = lend_own(os.open(f"/proc/self/fd/{file.descriptor}", OPENING))
         mode = 0o755 if file.executable else 0o644
         arguments += bubblewrap.file_arguments(descriptor, f"{WORK}/{file.path}", mode=mode)
     return arguments
-
-
-def _join_cgroup(parents: CgroupParents, limits: Limits, pid: int, undo: ExitStack) -> RunCgroup | None:
-    try:
-        cgroup = make_cgroup(parents, limits)
-        if cgroup is not None:
-            undo.callback(remove_cgroup, cgroup.directories())
-            cgroup.add(pid)
-    except OSError as error:
-        raise SandboxError(
-            f"The cgroup of the run could not be made ({error}): restart the worker, so that it finds out "
-            "anew what this host allows."
-        ) from error
-    return cgroup
 
 
 def _rlimits(limits: Limits) -> list[tuple[int, int]]:

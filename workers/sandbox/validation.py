@@ -5,7 +5,7 @@ import stat
 from pathlib import PurePosixPath
 
 from workers.sandbox.errors import SandboxError
-from workers.sandbox.launcher_process import MOST_DESCRIPTORS
+from workers.sandbox.slot_process import MOST_DESCRIPTORS
 from workers.sandbox.values import Limits, Program
 
 MOST_FILES = MOST_DESCRIPTORS - 32
@@ -25,6 +25,8 @@ def validate(program: Program, limits: Limits) -> None:
     if limits.memory_bytes < SMALLEST_MEMORY or limits.disk_bytes < PAGE_BYTES:
         raise SandboxError("The memory limit must be at least 4 MiB and the disk limit at least 4 KiB.")
     _validate_files(program, limits)
+    if program.stdin is not None:
+        _size_of("standard input", program.stdin)
 
 
 def _validate_files(program: Program, limits: Limits) -> None:
@@ -39,14 +41,18 @@ def _validate_files(program: Program, limits: Limits) -> None:
         raise SandboxError("Two input files have the same path.")
     needed = 0
     for file in program.files:
-        try:
-            status = os.fstat(file.descriptor)
-        except OSError as error:
-            raise SandboxError(f"The input file {file.path!r} is not open: {error}.") from error
-        if not stat.S_ISREG(status.st_mode):  # a pipe would block the building for ever
-            raise SandboxError(f"The input file {file.path!r} is not a regular file.")
-        needed += -(-status.st_size // PAGE_BYTES) * PAGE_BYTES
+        needed += -(-_size_of(f"input file {file.path!r}", file.descriptor) // PAGE_BYTES) * PAGE_BYTES
     if needed > limits.disk_bytes:
         raise SandboxError(
             f"The input files need {needed} bytes, the disk limit is {limits.disk_bytes}: raise the job's disk."
         )
+
+
+def _size_of(what: str, descriptor: int) -> int:
+    try:
+        status = os.fstat(descriptor)
+    except OSError as error:
+        raise SandboxError(f"The {what} is not open: {error}.") from error
+    if not stat.S_ISREG(status.st_mode):  # a pipe would block the building for ever
+        raise SandboxError(f"The {what} is not a regular file.")
+    return status.st_size

@@ -1,7 +1,7 @@
 """The values that go into the sandbox and come out of it.
 
 Invariant: all of them are immutable and none holds anything that must be closed; descriptors in
-`InputFile` stay the caller's.
+`InputFile` and `Program` stay the caller's.
 """
 
 from collections.abc import Mapping
@@ -53,11 +53,15 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Program:
-    """The environment is exactly this one, plus the `PWD` that bubblewrap sets."""
+    """The environment is exactly this one, plus the `PWD` that bubblewrap sets.
+
+    Descriptor 3 is open for writing: what it writes there is handed to `on_progress` of `Run.stream`.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     files: tuple[InputFile, ...] = ()
+    stdin: int | None = None  # a regular file, read from its beginning; else there is nothing to read
 
 
 @dataclass(frozen=True)

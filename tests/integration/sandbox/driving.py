@@ -126,14 +126,14 @@ def processes_in_namespace_of(pid: int) -> int:
     return count
 
 
-def run_cgroups(owner: int) -> list[Path]:
-    """The run cgroups of that worker process, anywhere on the host."""
+def slot_cgroups(owner: int) -> list[Path]:
+    """The cgroups of that worker process, anywhere on the host."""
     root = Path("/sys/fs/cgroup")
     return [
         Path(directory, name)
         for directory, names, _ in os.walk(root)
         for name in names
-        if name.startswith(f"punctual-run-{owner}-")
+        if name.startswith(f"punctual-slot-{owner}-")
     ]
 
 

@@ -57,12 +57,14 @@ def test_a_bubblewrap_that_builds_nothing_is_refused(tmp_path: Path, monkeypatch
         detect_host()
 
 
-def test_a_checkout_in_a_closed_directory_works(tmp_path: Path, host: Host) -> None:
+@pytest.mark.parametrize("share", [True, False])
+def test_a_checkout_in_a_closed_directory_works(tmp_path: Path, host: Host, *, share: bool) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    sandbox = Sandbox(dataclasses.replace(host, bwrap=copy_of_bwrap(WHEEL_BWRAP, closed)))
+    bwrap = copy_of_bwrap(WHEEL_BWRAP, closed)
+    sandbox = Sandbox(dataclasses.replace(host, bwrap=bwrap, slots_share=share))
     seen = execute(sandbox, "ls -A /tmp; ls /proc/self/fd; env").stdout.decode().split()
-    assert sorted(seen) == ["0", "1", "2", "3", "PATH=/usr/bin:/bin", "PWD=/work"]
+    assert sorted(seen) == ["0", "1", "2", "3", "4", "PATH=/usr/bin:/bin", "PWD=/work"]
     sandbox.close()
 
 

@@ -19,11 +19,11 @@ from tests.integration.sandbox.driving import (
     execute,
     limits,
     processes_with,
-    run_cgroups,
     shell,
+    slot_cgroups,
     wait_for,
 )
-from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers, launcher_process
+from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers, slot_process
 
 WORKER = """
 import sys
@@ -37,9 +37,10 @@ with sandbox.start(shell("setsid sleep 1000 & echo ready; sleep 1000; : $0", sys
 
 def test_fifty_runs_leave_nothing(sandbox: Sandbox) -> None:
     execute(sandbox, "true")
-    launchers = [pid for pid in children(os.getpid()) if b"launcher_process" in _cmdline(pid)]
+    slots = _slots()
     descriptors = len(os.listdir("/proc/self/fd"))
-    theirs = [len(os.listdir(f"/proc/{pid}/fd")) for pid in launchers]
+    theirs = [len(os.listdir(f"/proc/{pid}/fd")) for pid in slots]
+    cgroups = slot_cgroups(os.getpid())
     threads = threading.active_count()
     for number in range(50):
         if number % 10 == 9:
@@ -49,10 +50,24 @@ def test_fifty_runs_leave_nothing(sandbox: Sandbox) -> None:
         else:
             execute(sandbox, "setsid sleep 100 & echo x > out/x")
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert [len(os.listdir(f"/proc/{pid}/fd")) for pid in launchers] == theirs
+    assert _slots() == slots, "all in the same slot"
+    assert [len(os.listdir(f"/proc/{pid}/fd")) for pid in slots] == theirs
     assert threading.active_count() == threads
-    assert [children(pid) for pid in launchers] == [[]] * len(launchers)
-    assert run_cgroups(os.getpid()) == []
+    assert [children(pid) for pid in slots] == [[]] * len(slots)
+    assert slot_cgroups(os.getpid()) == cgroups
+
+
+def test_a_closed_sandbox_leaves_neither_process_nor_cgroup(host: Host) -> None:
+    before = slot_cgroups(os.getpid()), children(os.getpid())
+    sandbox = Sandbox(host)
+    sandbox.prepare(2)
+    execute(sandbox, "true")
+    (launcher,) = set(children(os.getpid())) - set(before[1])
+    slots = children(launcher)
+    assert len(slots) == 2
+    sandbox.close()
+    assert (slot_cgroups(os.getpid()), children(os.getpid())) == before
+    assert [_cmdline(pid) for pid in slots] == [b"", b""]
 
 
 def test_the_files_of_a_run_leave_memory_with_it(host: Host) -> None:
@@ -75,44 +90,67 @@ def test_a_killed_worker_takes_its_runs_along_and_its_successor_cleans_up(host: 
         inside = [pid for pid in processes_with(marker) if pid != worker.pid]
         assert inside
         # a living worker's cgroups are nobody else's business
-        before = run_cgroups(worker.pid)
+        before = slot_cgroups(worker.pid)
         assert bool(before) == (host.cgroup_mode != "none")
         clean_leftovers()
-        assert run_cgroups(worker.pid) == before
+        assert slot_cgroups(worker.pid) == before
         worker.send_signal(signal.SIGKILL)
         worker.wait(10)
     assert wait_for(lambda: processes_with(marker) == [])
     clean_leftovers()
-    assert run_cgroups(worker.pid) == []
+    assert slot_cgroups(worker.pid) == []
 
 
-def test_a_lost_launcher_ends_its_runs_and_is_replaced(host: Host) -> None:
+def test_a_lost_slot_ends_its_run_and_is_replaced(host: Host) -> None:
     sandbox = Sandbox(host)
-    known = set(children(os.getpid()))
+    known, cgroups = set(_slots()), slot_cgroups(os.getpid())
     with sandbox.start(shell("echo ready; sleep 1000"), limits()) as run:
-        (launcher,) = [pid for pid in set(children(os.getpid())) - known if b"launcher" in _cmdline(pid)]
-        outcome = run.stream(Recorder(lambda _: os.kill(launcher, signal.SIGKILL)))
+        (slot,) = set(_slots()) - known
+        outcome = run.stream(Recorder(lambda _: os.kill(slot, signal.SIGKILL)))
     assert outcome.reason is EndReason.KILLED, "not the program's doing"
     assert execute(sandbox, "echo again").stdout == b"again\n"
     sandbox.close()
-    assert run_cgroups(os.getpid()) == []
+    assert slot_cgroups(os.getpid()) == cgroups
 
 
-def test_what_fell_with_a_launcher_is_known_also_when_the_next_one_is_there(host: Host) -> None:
+def test_what_fell_with_a_slot_is_known_also_when_the_next_one_is_there(host: Host) -> None:
     sandbox = Sandbox(host)
-    known = set(children(os.getpid()))
+    known = set(_slots())
     with sandbox.start(shell("sleep 1000"), limits()) as run:
-        (launcher,) = [pid for pid in set(children(os.getpid())) - known if b"launcher" in _cmdline(pid)]
-        os.kill(launcher, signal.SIGKILL)
-        assert wait_for(lambda: not _cmdline(launcher))
+        (slot,) = set(_slots()) - known
+        os.kill(slot, signal.SIGKILL)
+        assert wait_for(lambda: not _cmdline(slot))
         assert execute(sandbox, "echo again").stdout == b"again\n"
         assert run.stream(Recorder()).reason is EndReason.KILLED, "not the program's doing"
     sandbox.close()
 
 
+def test_a_lost_launcher_harms_no_run_and_is_replaced(host: Host) -> None:
+    sandbox = Sandbox(host)
+    known = set(children(os.getpid()))
+    with sandbox.start(shell("echo ready; read line; exit 7"), limits()) as run:
+        (launcher,) = set(children(os.getpid())) - known
+        os.kill(launcher, signal.SIGKILL)
+        assert wait_for(lambda: not _cmdline(launcher))
+        assert execute(sandbox, "echo again").stdout == b"again\n"
+        assert run.stream(Recorder()).exit_code == 7
+    sandbox.close()
+
+
+def test_an_idle_slot_that_died_is_not_used(host: Host) -> None:
+    sandbox = Sandbox(host)
+    known = set(_slots())
+    sandbox.prepare(1)
+    (slot,) = set(_slots()) - known
+    os.kill(slot, signal.SIGKILL)
+    assert wait_for(lambda: not Path(f"/proc/{slot}").exists())
+    assert execute(sandbox, "echo fine").stdout == b"fine\n"
+    sandbox.close()
+
+
 def test_a_sandbox_whose_descriptors_get_lost_runs_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the worker has too many files open: the kernel delivers what fits."""
-    receive, marker = launcher_process.receive, f"marker-{uuid.uuid4()}"
+    receive, marker = slot_process.receive, f"marker-{uuid.uuid4()}"
 
     def fewer(channel: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
         data, opened = receive(channel, size, most)
@@ -122,7 +160,7 @@ def test_a_sandbox_whose_descriptors_get_lost_runs_nothing(host: Host, monkeypat
 
     sandbox = Sandbox(host)
     with monkeypatch.context() as patched:
-        patched.setattr(launcher_process, "receive", fewer)
+        patched.setattr(slot_process, "receive", fewer)
         with pytest.raises(SandboxError, match="ulimit"):
             sandbox.start(shell("sleep 1000; : $0", marker), limits())
     assert processes_with(marker) == []
@@ -143,6 +181,12 @@ def test_closing_a_sandbox_ends_its_runs(host: Host) -> None:
         except SandboxError:
             pass
     assert processes_with(marker) == []
+
+
+def _slots() -> list[int]:
+    """The slots of all sandboxes of this process."""
+    launchers = [pid for pid in children(os.getpid()) if b"launcher_process" in _cmdline(pid)]
+    return [slot for launcher in launchers for slot in children(launcher)]
 
 
 def _cmdline(pid: int) -> bytes:

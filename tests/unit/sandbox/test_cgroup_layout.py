@@ -52,23 +52,43 @@ def test_v2_limits_and_readings(tmp_path: Path) -> None:
         memory__swap__max="max",
         pids__max="max",
         cpu__max="max 100000",
-        memory__events="low 0\noom 3\noom_kill 0\n",
+        memory__current="1000",
+        memory__peak="9000",
+        memory__events="low 0\noom 3\noom_kill 2\n",
         memory__stat="anon 77\nfile 5\n",
         cpu__stat="usage_usec 1500000\n",
     )
-    cgroup = cgroup_v2.CgroupV2.limited(path, LIMITS)
-    written = {name: (path / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
-    assert written == {
-        "memory.max": "1024",
+    cgroup = cgroup_v2.CgroupV2(path)
+    cgroup.limit(LIMITS)
+    assert (path / "cpu.max").read_text() == "max 100000", "building the sandbox is not held to the run's share"
+    cgroup.begin(LIMITS)
+    names = ("memory.max", "memory.swap.max", "pids.max", "cpu.max", "memory.peak")
+    assert {name: (path / name).read_text() for name in names} == {
+        "memory.max": str(1024 + cgroup_v2.SLOT_BYTES),
         "memory.swap.max": "0",
-        "pids.max": "10",
+        "pids.max": str(9 + cgroup_v2.SLOT_PROCESSES),
         "cpu.max": "50000 100000",
+        "memory.peak": "reset\n",
     }
-    assert cgroup.process_memory() == 77
-    assert not cgroup.out_of_memory()
-    assert (cgroup.usage().cpu_seconds, cgroup.usage().peak_memory_bytes) == (1.5, None)
-    (path / "memory.events").write_text("oom_kill 1\n")
+    (path / "memory.peak").write_text("5000\n")
+    (path / "memory.stat").write_text("anon 177\n")
+    (path / "cpu.stat").write_text("usage_usec 4000000\n")
+    assert cgroup.process_memory() == 100
+    assert not cgroup.out_of_memory(), "what an earlier run did is not this one's"
+    assert (cgroup.usage().cpu_seconds, cgroup.usage().peak_memory_bytes) == (2.5, 4000)
+    (path / "memory.events").write_text("oom_kill 3\n")
     assert cgroup.out_of_memory()
+    cgroup.end()
+    assert (path / "cpu.max").read_text() == "max 100000"
+
+
+def test_a_peak_that_cannot_be_reset_counts_if_it_grew(tmp_path: Path) -> None:
+    path = _v2_directory(tmp_path / "run", memory__current="1000", memory__events="", memory__stat="", cpu__stat="")
+    cgroup = cgroup_v2.CgroupV2(path)
+    cgroup.begin(LIMITS)
+    assert cgroup.usage().peak_memory_bytes is None
+    (path / "memory.peak").write_text("5000\n")
+    assert cgroup.usage().peak_memory_bytes == 4000
 
 
 def test_v1_has_one_directory_for_each_hierarchy(tmp_path: Path) -> None:

