@@ -71,6 +71,8 @@ def open_slot(request: Mapping[str, object], bwrap: int, libraries: Mapping[str,
         _copy(bwrap, BWRAP, 0o755)
         for name, descriptor in libraries.items():
             _copy(descriptor, f"{LIBRARIES}/{name}", 0o644)
+        # pid 1 of a run is this very file, reached through /proc/1/exe, and its owner
+        _protect(SCRATCH, READ_ONLY)
     except OSError as error:
         return {"error": f"a slot could not be set up: {error}"}
     return {}
