@@ -18,6 +18,7 @@ from scheduler_project.embedded.ports import LOOPBACK
 from scheduler_project.embedded.postgres import identity_for_postgres
 from scheduler_project.embedded.private_files import make_private_directory
 from scheduler_project.embedded.problems import StackProblem, describe_os_error
+from workers.sandbox import seccomp
 from workers.sandbox.bubblewrap import find_bwrap
 from workers.sandbox.errors import SandboxUnavailable
 
@@ -92,6 +93,7 @@ def require_user_namespaces() -> None:
     """Jobs run in user namespaces, and so does PostgreSQL when root starts it."""
     try:
         bwrap = find_bwrap()
+        seccomp.program()
     except SandboxUnavailable as error:
         raise StackProblem(str(error)) from None
     # As the sandbox does: never as root.

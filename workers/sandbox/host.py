@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workers.sandbox import seccomp
 from workers.sandbox.bubblewrap import bwrap_version, find_bwrap
 from workers.sandbox.cgroups import CgroupParents, Mode, find_parents
 from workers.sandbox.errors import SandboxError, SandboxUnavailable
@@ -38,6 +39,7 @@ class Host:
             "bubblewrap": self.version,
             "namespaces": list(namespaces),
             "uid": os.getuid() if self.drop_uid is None else self.drop_uid,
+            "seccomp": seccomp.digest(),
             "cgroup": self.cgroup_mode,
             "limits": dataclasses.asdict(limits),
             "network": False,

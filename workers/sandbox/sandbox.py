@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from workers.sandbox import bubblewrap
+from workers.sandbox import bubblewrap, seccomp
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.host import Host
 from workers.sandbox.launcher import Launched, Launcher, memory_file
@@ -35,6 +35,7 @@ class Sandbox:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._own_root = bubblewrap.own_root_arguments()
+        self._filter = seccomp.program()
         self._libraries = bubblewrap.private_libraries(host.bwrap) if host.drop_uid is not None else ()
         launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
         self._slots = Slots(launcher, host.cgroups, share=host.slots_share)
@@ -123,6 +124,8 @@ class Sandbox:
                 *bubblewrap.environment_arguments(program.environment),
                 *("--info-fd", str(INFO_DESCRIPTOR), "--block-fd", str(lend(pipes.hold_far))),
                 *("--json-status-fd", str(lend(pipes.status_far))),
+                # a file of its own for each run: bubblewrap reads from the offset
+                *("--seccomp", str(lend_own(memory_file(self._filter)))),
             ]
             listed = lend_own(memory_file(b"".join(os.fsencode(part) + b"\0" for part in arguments)))
             argv = ["bwrap", "--args", str(listed), "--", *program.argv]

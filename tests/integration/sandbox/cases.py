@@ -25,7 +25,7 @@ from tests.integration.sandbox.driving import (
     wait_for,
     words,
 )
-from workers.sandbox import EndReason, InputFile, Program, Sandbox, SandboxError, Stream
+from workers.sandbox import EndReason, InputFile, Program, Sandbox, SandboxError, Stream, seccomp
 from workers.sandbox.launcher import memory_file
 
 CASES: list[Callable[[Sandbox], None]] = []
@@ -90,6 +90,14 @@ def nobody_with_no_privileges(sandbox: Sandbox) -> None:
     assert [word for word in words(result.stdout) if set(word) == {"0"}] == ["0" * 16] * 3
     assert b"nested" not in result.stdout
     assert b"mounted" not in result.stdout
+
+
+@case
+def every_process_runs_under_the_filter(sandbox: Sandbox) -> None:
+    tries = ": > x; chmod u+s x && echo set; mkfifo f && echo fifo; mknod n c 1 3 && echo device"
+    result = execute(sandbox, f"grep -h Seccomp: /proc/1/status /proc/self/status; {tries}")
+    assert words(result.stdout) == ["Seccomp:", "2", "Seccomp:", "2", "fifo"]
+    assert result.outcome.receipt["seccomp"] == seccomp.digest()
 
 
 @case

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyseccomp
 import pytest
 
 from tests.integration.sandbox import guarded_cases as cases
@@ -42,6 +43,7 @@ if os.geteuid() == 0:
                 shutil.copy(CHECKOUT / file, root / file)
             here = root / "tests/integration/sandbox"
             shutil.copytree(Path(__file__).parent, here, ignore=ignored)
+            shutil.copy(pyseccomp.__file__, root)
             bwrap = copy_of_bwrap(request.param, root)
             done = subprocess.run(
                 [python, "-m", "tests.integration.sandbox.ordinary_user"],
