@@ -23,7 +23,6 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # /etc/ssl as a whole would bring /etc/ssl/private
 SYSTEM_CONFIGURATION = (
-    "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ld.so.cache",
     "/etc/localtime",
@@ -34,6 +33,7 @@ SYSTEM_CONFIGURATION = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
+ALTERNATIVES = "/etc/alternatives"  # links and nothing else that a program looks for
 SYNTHETIC_FILES: Mapping[str, str] = {
     "/etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n"
     "sandbox:x:1000:1000:sandbox:/work:/bin/sh\n"
@@ -106,11 +106,19 @@ def isolation_arguments(*, slot_shares: bool) -> list[str]:
 
 
 def root_plan() -> dict[str, dict[str, str]]:
-    """The read-only system: merged-/usr symlinks are copied as symlinks, real directories are bound."""
+    """The read-only system: merged-/usr symlinks are copied as symlinks, real directories are bound.
+
+    So is configuration; a slot copies its files, as every mount costs each run.
+    """
     links = {name: os.readlink(name) for name in SYSTEM_DIRECTORIES if Path(name).is_symlink()}
     shown = ["/usr", *(name for name in SYSTEM_DIRECTORIES if name not in links), *SYSTEM_CONFIGURATION]
-    binds = {name: "directory" if Path(name).is_dir() else "file" for name in shown if Path(name).exists()}
-    return {"links": links, "binds": binds, "files": dict(SYNTHETIC_FILES)}
+    links |= {str(path): os.readlink(path) for path in Path(ALTERNATIVES).glob("*") if path.is_symlink()}
+    return {
+        "links": links,
+        "binds": {name: "" for name in shown if Path(name).is_dir()},
+        "copies": {name: "" for name in shown if Path(name).is_file()},
+        "files": dict(SYNTHETIC_FILES),
+    }
 
 
 def shared_root_arguments() -> list[str]:
@@ -120,11 +128,14 @@ def shared_root_arguments() -> list[str]:
 
 def own_root_arguments() -> list[str]:
     plan = root_plan()
-    arguments = [part for target, source in plan["links"].items() for part in ("--symlink", source, target)]
-    parents = {parent for name in plan["binds"] for parent in Path(name).parents if parent != Path("/")}
+    bound = [*plan["binds"], *plan["copies"]]
+    arguments = []
+    parents = {parent for name in (*bound, *plan["links"]) for parent in Path(name).parents if parent != Path("/")}
     for parent in sorted(parents | {Path("/etc")}):  # else bubblewrap makes them readable for nobody
         arguments += ["--perms", "0755", "--dir", str(parent)]
-    for name in plan["binds"]:
+    for target, source in plan["links"].items():
+        arguments += ["--symlink", source, target]
+    for name in bound:
         arguments += ["--ro-bind", name, name]
     return [*arguments, "--proc", "/proc", "--dev", "/dev"]
 

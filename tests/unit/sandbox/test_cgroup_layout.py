@@ -49,6 +49,7 @@ def test_v2_without_the_memory_controller_is_of_no_use(tmp_path: Path) -> None:
 def test_v2_limits_and_readings(tmp_path: Path) -> None:
     path = _v2_directory(
         tmp_path / "run",
+        memory__max="max",
         memory__swap__max="max",
         pids__max="max",
         cpu__max="max 100000",
@@ -83,8 +84,11 @@ def test_v2_limits_and_readings(tmp_path: Path) -> None:
 
 
 def test_a_peak_that_cannot_be_reset_counts_if_it_grew(tmp_path: Path) -> None:
-    path = _v2_directory(tmp_path / "run", memory__current="1000", memory__events="", memory__stat="", cpu__stat="")
+    path = _v2_directory(
+        tmp_path / "run", memory__max="", memory__current="1000", memory__events="", memory__stat="", cpu__stat=""
+    )
     cgroup = cgroup_v2.CgroupV2(path)
+    cgroup.limit(LIMITS)
     cgroup.begin(LIMITS)
     assert cgroup.usage().peak_memory_bytes is None
     (path / "memory.peak").write_text("5000\n")
