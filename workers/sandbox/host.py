@@ -33,13 +33,18 @@ class Host:
     def cgroup_mode(self) -> Mode:
         return self.cgroups.mode
 
+    @property
+    def memory_is_metered(self) -> bool:
+        """By the kernel, whoever holds it; else only what processes have mapped is seen."""
+        return self.cgroup_mode != "none"
+
     def receipt(self, namespaces: tuple[str, ...], limits: Limits) -> Mapping[str, object]:
         """What a run was given, to be stored with its attempt."""
         return {
             "bubblewrap": self.version,
             "namespaces": list(namespaces),
             "uid": os.getuid() if self.drop_uid is None else self.drop_uid,
-            "seccomp": seccomp.digest(),
+            "seccomp": seccomp.digest(memory_is_metered=self.memory_is_metered),
             "cgroup": self.cgroup_mode,
             "limits": dataclasses.asdict(limits),
             "network": False,

@@ -26,7 +26,7 @@ ANSWER_SECONDS = slot_process.SETUP_SECONDS + slot_process.REAP_SECONDS + 5.0
 
 @dataclass(frozen=True)
 class Launched:
-    """A sandbox that is built and waits; it owns descriptors of its pid 1, /work, /work/out and /proc."""
+    """A sandbox that is built and waits; it owns descriptors of its pid 1 and of directories in it."""
 
     child: int
     monitor: int
@@ -35,6 +35,13 @@ class Launched:
     work: int
     out: int
     proc: int
+    tmp: int
+    shm: int
+
+    @property
+    def writable(self) -> tuple[int, int, int]:
+        """The file systems that it may write to."""
+        return self.work, self.tmp, self.shm
 
     def open_output(self) -> int:
         """Open /work/out as it is now: a program may have closed it, remade it, or put a link there."""
@@ -52,7 +59,7 @@ class Launched:
         return os.dup(self.out)
 
     def close(self) -> None:
-        for descriptor in (self.pidfd, self.work, self.out, self.proc):
+        for descriptor in (self.pidfd, self.work, self.out, self.proc, self.tmp, self.shm):
             os.close(descriptor)
 
 
@@ -102,11 +109,11 @@ class Slot:
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         namespaces = answer["namespaces"]
-        if not isinstance(namespaces, dict) or len(opened) != 4:
+        if not isinstance(namespaces, dict) or len(opened) != 6:
             self._discard(answer, opened)
             raise SandboxError(LOST_DESCRIPTORS)
         private = [name for name in NAMESPACES if namespaces.get(name) not in (None, self._host[name])]
-        child, work, out, proc = opened
+        child, work, out, proc, tmp, shm = opened
         return Launched(
             child=int(str(answer["child"])),
             monitor=int(str(answer["monitor"])),
@@ -115,6 +122,8 @@ class Slot:
             work=work,
             out=out,
             proc=proc,
+            tmp=tmp,
+            shm=shm,
         )
 
     def _discard(self, answer: Mapping[str, object], opened: Sequence[int]) -> None:

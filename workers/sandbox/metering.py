@@ -6,10 +6,14 @@ every 100 ms, so a burst shorter than that can overshoot; that is the weaker gua
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 from workers.sandbox.cgroups import SlotCgroup
 from workers.sandbox.values import Limits, Usage
+
+FEWEST_FILES = 16_384
+BYTES_PER_FILE = 1024
 
 
 class Meter(Protocol):
@@ -75,3 +79,19 @@ class ProcessMeter:
             return []  # it ended meanwhile, or this kernel does not let us look
         pairs = (line.split() for line in text.splitlines())
         return [int(parts[1]) * 1024 for parts in pairs if parts and parts[0].rstrip(":") in names]
+
+
+class StorageMeter:
+    """Sums the file systems that a run may write to. Their sizes are limited when they are mounted; how many files
+    they hold is limited here, because even an empty one costs the kernel a thousand bytes.
+    """
+
+    def __init__(self, descriptors: Sequence[int], limits: Limits) -> None:
+        self._descriptors = descriptors
+        self._most_files = max(FEWEST_FILES, limits.disk_bytes // BYTES_PER_FILE)
+        self.peak_bytes = 0
+
+    def exceeded(self) -> bool:
+        systems = [os.fstatvfs(descriptor) for descriptor in self._descriptors]
+        self.peak_bytes = max(self.peak_bytes, sum((one.f_blocks - one.f_bfree) * one.f_frsize for one in systems))
+        return sum(one.f_files - one.f_ffree for one in systems) > self._most_files

@@ -17,7 +17,7 @@ from workers.sandbox import pidfd
 from workers.sandbox.ending import classify_end, exit_code_in
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.launcher import Launched, Reaped
-from workers.sandbox.metering import Meter
+from workers.sandbox.metering import Meter, StorageMeter
 from workers.sandbox.pipes import Pipes, read_all, read_chunk
 from workers.sandbox.slots import Place, Slots
 from workers.sandbox.values import EndReason, Limits, Outcome, Stream, Usage
@@ -46,6 +46,7 @@ class Run:
         self._pipes = pipes
         self._limits = limits
         self._meter = meter
+        self._storage = StorageMeter(launched.writable, limits)
         self._receipt = receipt
         self._lock = threading.Lock()  # guards _verdict and _closed: kill() comes from any thread
         self._verdict: EndReason | None = None
@@ -151,7 +152,7 @@ class Run:
             return EndReason.TIMEOUT
         # a namespace that is just ending may be unreadable; the time limit holds in any case
         with contextlib.suppress(OSError):
-            if self._meter.exceeded():
+            if self._meter.exceeded() or self._storage.exceeded():
                 return EndReason.OUT_OF_MEMORY
         return None
 
@@ -202,6 +203,7 @@ class Run:
         self._watcher.join(timeout=2 * pidfd.DYING_SECONDS)
         self._over = pidfd.is_over(self._launched.pidfd, 0)
         with contextlib.suppress(OSError):
+            self._storage.exceeded()
             self._usage = self._meter.usage()
             if self._place.cgroup is not None:
                 self._place.cgroup.end()
@@ -228,6 +230,7 @@ class Run:
             ended_at=self._ended_at,
             cpu_seconds=reaped.cpu_seconds if cpu_seconds is None else cpu_seconds,
             peak_memory_bytes=self._usage.peak_memory_bytes,
+            peak_disk_bytes=self._storage.peak_bytes,
             output_truncated=truncated,
             receipt=self._receipt,
         )

@@ -35,7 +35,7 @@ class Sandbox:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._own_root = bubblewrap.own_root_arguments()
-        self._filter = seccomp.program()
+        self._filter = seccomp.program(memory_is_metered=host.memory_is_metered)
         self._libraries = bubblewrap.private_libraries(host.bwrap) if host.drop_uid is not None else ()
         launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
         self._slots = Slots(launcher, host.cgroups, share=host.slots_share)

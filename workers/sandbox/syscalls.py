@@ -52,6 +52,9 @@ SYSTEM = "getrandom sysinfo uname"
 
 ALLOWED = frozenset(" ".join((FILES, WAITING, MEMORY, PROCESSES, TIME, SOCKETS, MESSAGES, SYSTEM)).split())
 
+# Of these, what a program may not do where nobody counts the memory that it leaves in no process.
+UNMETERED = frozenset(("memfd_create", "shmget"))
+
 # Of the host's own disks, if anything: what a program may write to is memory.
 WITHOUT_EFFECT = frozenset(("sync", "syncfs"))
 

@@ -80,6 +80,7 @@ class Outcome:
     ended_at: datetime
     cpu_seconds: float | None
     peak_memory_bytes: int | None
+    peak_disk_bytes: int  # of /work, /tmp and /dev/shm together, as far as it was seen
     output_truncated: bool
     receipt: Mapping[str, object]  # what it was given, ready for JSON
 
