@@ -77,7 +77,7 @@ def main() -> int:
     with laboratory() as room, ExitStack() as held:
         bare = held.enter_context(_prepare())
         with _installation(room, settings) as installed:
-            bare.choose_concurrency(max(100, options.runs // 5))
+            at_best = bare.best_rate(max(100, options.runs // 5))
             few = _compare(installed, bare, options.runs, options.rounds)
             late = _lateness(options.seconds)
             many = _among_many(installed, bare, options) if options.history else None
@@ -86,8 +86,8 @@ def main() -> int:
     result = {
         "benchmark": "end_to_end",
         **about,
-        "concurrency_of_bare_loop": bare.concurrency,
         **_shown(few),
+        "bare_at_best_per_s": round(at_best),
         "due_to_started_ms": {name: _milliseconds(started, share) for name, share in SHARES.items()},
         "p50_by_stage_ms": {stage: _milliseconds([one[stage] for one in late], 0.5) for stage in STAGES},
         "p99_by_stage_ms": {stage: _milliseconds([one[stage] for one in late], 0.99) for stage in STAGES},
