@@ -150,4 +150,5 @@ class Report:
     outputs: Sequence[StoredOutput] = ()
     cpu_seconds: float | None = None
     peak_memory_bytes: int | None = None
+    peak_disk_bytes: int | None = None
     log_truncated: bool = False

@@ -55,6 +55,7 @@ REASONS = {
 class Measured(TypedDict):
     cpu_seconds: float | None
     peak_memory_bytes: int | None
+    peak_disk_bytes: int
     log_truncated: bool
 
 
@@ -187,6 +188,7 @@ def _measured(outcome: Outcome) -> Measured:
     return {
         "cpu_seconds": outcome.cpu_seconds,
         "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_disk_bytes": outcome.peak_disk_bytes,
         "log_truncated": outcome.output_truncated,
     }
 

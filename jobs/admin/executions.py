@@ -28,7 +28,7 @@ class AttemptInline(ReadOnlyInline[Attempt]):
     model = Attempt
     fields = [
         "number", "worker", "claimed_at", "started_at", "ended_at", "reason", "exit_code", "signal", "cpu_seconds",
-        "peak_memory_bytes", "error",
+        "peak_memory_bytes", "peak_disk_bytes", "error",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Attempt]:

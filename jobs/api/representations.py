@@ -131,7 +131,7 @@ class AttemptOutput(serializers.ModelSerializer[Attempt]):
         model = Attempt
         fields = [
             "number", "worker_id", "placed_at", "claimed_at", "started_at", "ended_at", "reason", "exit_code", "signal",
-            "error", "cpu_seconds", "peak_memory_bytes", "log_truncated", "receipt",
+            "error", "cpu_seconds", "peak_memory_bytes", "peak_disk_bytes", "log_truncated", "receipt",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -228,6 +228,7 @@ class CompleteInput(HoldInput):
     outputs = BoundedListField(child=NamedFileInput(), default=list, max_length=conf.MAX_OUTPUT_FILES)
     cpu_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=1e12)
     peak_memory_bytes = WholeNumberField(default=None, allow_null=True, min_value=0, max_value=LARGEST_BIG_INTEGER)
+    peak_disk_bytes = WholeNumberField(default=None, allow_null=True, min_value=0, max_value=LARGEST_BIG_INTEGER)
     log_truncated = serializers.BooleanField(default=False)
 
     def validate_outputs(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -248,5 +249,6 @@ def report_of(values: Mapping[str, Any]) -> Report:
         outputs=[StoredOutput(file["name"], file["size"], file["sha256"]) for file in values["outputs"]],
         cpu_seconds=values["cpu_seconds"],
         peak_memory_bytes=values["peak_memory_bytes"],
+        peak_disk_bytes=values["peak_disk_bytes"],
         log_truncated=values["log_truncated"],
     )

@@ -184,6 +184,7 @@ class Attempt(models.Model):
     error = models.TextField(default="", blank=True)
     cpu_seconds = models.FloatField(null=True)
     peak_memory_bytes = models.BigIntegerField(null=True)
+    peak_disk_bytes = models.BigIntegerField(null=True)  # of /work, /tmp and /dev/shm together
     log_truncated = models.BooleanField(default=False)
     receipt = models.JSONField(null=True, help_text="What the sandbox was made of.")
 

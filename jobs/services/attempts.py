@@ -100,5 +100,6 @@ def _ending(report: Report, verdict: Verdict) -> Ending:
         burns_try=verdict.burns_try,
         cpu_seconds=report.cpu_seconds,
         peak_memory_bytes=report.peak_memory_bytes,
+        peak_disk_bytes=report.peak_disk_bytes,
         log_truncated=report.log_truncated,
     )

@@ -61,6 +61,7 @@ class Ending:
     burns_try: bool = True
     cpu_seconds: float | None = None
     peak_memory_bytes: int | None = None
+    peak_disk_bytes: int | None = None
     log_truncated: bool = False
 
 
@@ -194,6 +195,7 @@ def _end(hold: Hold, ending: Ending, *, alone: bool) -> list[Moved]:
             "retry_seconds": ending.retry_seconds,
             "cpu_seconds": ending.cpu_seconds,
             "peak_memory_bytes": ending.peak_memory_bytes,
+            "peak_disk_bytes": ending.peak_disk_bytes,
             "log_truncated": ending.log_truncated,
         },
         Moved,

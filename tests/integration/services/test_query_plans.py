@@ -30,7 +30,7 @@ ENDING = {
     "retry_seconds": 0.0,
     "error": "",
     "log_truncated": False,
-    **dict.fromkeys(("exit_code", "signal", "result", "cpu_seconds", "peak_memory_bytes")),
+    **dict.fromkeys(("exit_code", "signal", "result", "cpu_seconds", "peak_memory_bytes", "peak_disk_bytes")),
 }
 STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("take_due_schedules", {"limit": 500}, {"schedule_due"}),
