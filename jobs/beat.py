@@ -33,7 +33,7 @@ from jobs.services.duties import SYSTEM_TASKS, claim_tick, hold_duty
 from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_next_due
 from jobs.services.placement import place_ready_executions
 from jobs.services.publishing import probe_suspects, republish_unclaimed
-from jobs.services.reaping import reap_lost_workers
+from jobs.services.reaping import ReapResult, reap_lost_workers
 from jobs.stage import Stage
 from jobs.wakeups import HurriedRedis, WakeListener, hurried_redis
 
@@ -211,13 +211,16 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
 
     def _reap(self) -> float:
         # Nobody is to blame for what never arrived.
-        reaped = reap_lost_workers(blame=self._listener.hearing_seconds > conf.UNCLAIMED_SECONDS)
-        self._swept = sweep_blocked(after=self._swept.after)
-        if expire_overdue() or reaped.executions or reaped.unclaimed or reaped.released or self._swept.unblocked:
+        blame = self._listener.hearing_seconds > conf.UNCLAIMED_SECONDS
+        reaped = self._guard("reap", lambda: reap_lost_workers(blame=blame)) or ReapResult()
+        swept = self._guard("sweep", lambda: sweep_blocked(after=self._swept.after))
+        self._swept = swept or self._swept
+        expired = self._guard("expire", expire_overdue)
+        if expired or reaped.executions or reaped.unclaimed or reaped.released or (swept and swept.unblocked):
             self._placing.notify()
         if time.monotonic() >= self._next_count:
             self._next_count = time.monotonic() + COUNT_SECONDS
-            self._count()
+            self._guard("count", self._count)
         return conf.REAP_SECONDS
 
     def _count(self) -> None:

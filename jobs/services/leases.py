@@ -1,7 +1,7 @@
 """A worker's standing: who it is, and until when its word counts.
 
-The lease is Postgres's alone. Registering takes a new incarnation, which at once takes away what older ones held; an
-ended lease is never revived.
+The lease is Postgres's alone. Registering takes a new incarnation, which at once takes away what older ones held; what
+somebody has locked just then the reaper takes, a second later. An ended lease is never revived.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from django.db import transaction
 from jobs import conf, sql
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
+from jobs.states import Reason
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class _Worker:
 class _Orphaned:
     id: UUID
     keep: int | None
+    left: bool  # it said goodbye, and had ended its runs by then
 
 
 def reap_lost_workers(*, blame: bool = True) -> ReapResult:
@@ -60,9 +62,10 @@ def reap_lost_workers(*, blame: bool = True) -> ReapResult:
         logger.info("No beat looked after leases for %g s or more: no worker is taken for lost for %g s", gap, lease)
     with transaction.atomic(), bounded(statement_seconds=10):
         reaped = sql.fetch("reap_workers", {"gap_seconds": gap, "lease_seconds": lease}, _Worker)
-        lost = {worker.id: None for worker in reaped}
-        orphaned = {row.id: row.keep for row in sql.fetch("orphaned_workers", {}, _Orphaned)}
-        moved = transitions.lose_held({**orphaned, **lost})
+        orphaned = sql.fetch("orphaned_workers", {}, _Orphaned)
+        lost = {row.id: row.keep for row in orphaned if not row.left} | {worker.id: None for worker in reaped}
+        left = {row.id: row.keep for row in orphaned if row.left}
+        moved = transitions.lose_held(lost) + transitions.lose_held(left, reason=Reason.RELEASED)
         endings.settle_endings(moved)
         # A placement that raced the beginning of the drain; else the worker's own word has released it.
         released = transitions.release_queued()
@@ -74,5 +77,5 @@ def reap_lost_workers(*, blame: bool = True) -> ReapResult:
     for suspect in suspects:
         logger.warning("Worker %s took nothing of what was placed on it; it gets nothing until it does", suspect.id)
     return ReapResult(
-        workers=len(lost), executions=len(moved), unclaimed=unclaimed, released=released, suspects=len(suspects)
+        workers=len(reaped), executions=len(moved), unclaimed=unclaimed, released=released, suspects=len(suspects)
     )

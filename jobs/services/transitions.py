@@ -66,6 +66,11 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class _Row:
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class _Cancelled(Moved):
     held_by: UUID | None  # the worker that runs it, and has to stop it
 
@@ -206,46 +211,33 @@ def _end(hold: Hold, ending: Ending, *, alone: bool) -> list[Moved]:
 def lose_held(workers: Mapping[UUID, int | None], *, reason: Reason = Reason.LOST) -> list[Moved]:
     """Takes away what workers held, but for the incarnation that is given for each (None: all of it).
 
-    `reason`: lost, or released by workers that have ended their runs and leave.
+    What somebody else has locked is left to the next pass of the reaper. `reason`: lost, or released by workers that
+    have ended their runs and leave.
     """
-    if not workers:
-        return []
-    sql.execute("lock_lost", {"worker_ids": list(workers)})
-    return _lose(workers, reason=reason)
+    return _lose(workers, reason=reason) if workers else []
 
 
 def lose_unlisted(worker_id: UUID, incarnation: int, listed: Sequence[UUID]) -> list[Moved]:
-    """Takes away what a worker does not list among what it says that it runs."""
-    kept = {"worker_id": worker_id, "incarnation": incarnation, "listed": list(listed)}
-    rows = sql.fetch("lock_unlisted", kept | {"unlisted_seconds": conf.UNLISTED_SECONDS}, _Locked)
-    return _lose({worker_id: incarnation}, listed=listed, ids=[row.id for row in rows]) if rows else []
-
-
-@dataclass(frozen=True, slots=True)
-class _Locked:
-    id: UUID
+    """Takes away what a worker does not list among what it says that it runs, and what its former lives held."""
+    return _lose({worker_id: incarnation}, listed=listed)
 
 
 def _lose(
-    workers: Mapping[UUID, int | None],
-    *,
-    listed: Sequence[UUID] | None = None,
-    ids: Sequence[UUID] | None = None,
-    reason: Reason = Reason.LOST,
+    workers: Mapping[UUID, int | None], *, listed: Sequence[UUID] | None = None, reason: Reason = Reason.LOST
 ) -> list[Moved]:
-    return sql.fetch(
-        "lose_held",
-        {
-            "worker_ids": list(workers),
-            "keep_incarnations": list(workers.values()),
-            "max_times_lost": conf.MAX_TIMES_LOST,
-            "reason": reason.value,
-            "listed": None if listed is None else list(listed),
-            "ids": None if ids is None else list(ids),
-            "unlisted_seconds": conf.UNLISTED_SECONDS,
-        },
-        Moved,
-    )
+    wanted = {
+        "worker_ids": list(workers),
+        "keep_incarnations": list(workers.values()),
+        "listed": None if listed is None else list(listed),
+        "unlisted_seconds": conf.UNLISTED_SECONDS,
+    }
+    with transaction.atomic(savepoint=False):
+        ids = [row.id for row in sql.fetch("lock_lost", wanted, _Row)]
+        if not ids:
+            return []
+        fates: dict[str, object] = {"max_times_lost": conf.MAX_TIMES_LOST, "reason": reason.value}
+        moved = sql.fetch("lose_held", {"ids": ids} | fates, Moved)
+    return moved
 
 
 def cancel(execution_ids: Iterable[UUID], *, by: str) -> list[Moved]:

@@ -1,6 +1,4 @@
--- transitions.lose_held. Index: execution_active.
--- What the given workers held, but for the given incarnations, is taken from them, in one statement; where a list of what
--- the worker runs is given, also what was claimed long ago and is not in it (a claim or an end that got lost on its way).
+-- transitions.lose_held and lose_unlisted. By primary key. What lock_lost has found and locked is taken from its workers:
 -- a cancelled one ends; one that was never claimed goes back; a claimed one is lost, and goes back if it may be tried again.
 -- A worker that leaves on purpose has ended its runs: they are released, which no limit counts.
 WITH held AS MATERIALIZED (
@@ -11,14 +9,8 @@ WITH held AS MATERIALIZED (
                 WHEN %(reason)s = 'lost' AND e.times_lost + 1 >= %(max_times_lost)s THEN 'failed'
                 ELSE 'ready' END AS becomes
       FROM jobs_execution e
-      JOIN unnest(%(worker_ids)s::uuid[], %(keep_incarnations)s::bigint[]) AS w (id, keep) ON w.id = e.worker_id
       JOIN jobs_jobversion v ON v.id = e.version_id
-     WHERE e.state IN ('queued', 'claimed', 'running') AND (%(ids)s::uuid[] IS NULL OR e.id = ANY(%(ids)s::uuid[]))
-       AND (e.incarnation IS DISTINCT FROM w.keep
-            OR (e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
-                AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))
-     ORDER BY e.id
-       FOR NO KEY UPDATE OF e
+     WHERE e.id = ANY(%(ids)s::uuid[])
 ), moved AS (
     UPDATE jobs_execution e
        SET state = h.becomes,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, transaction
 
 from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Dependency, Execution, Job, JobVersion, Schedule
@@ -20,7 +17,7 @@ from jobs.services.editing import edit_job
 from jobs.services.firing import fire_due_schedules
 from jobs.services.job_edit import JobEdit, ScheduleEdit
 from jobs.services.job_spec import DependencySpec, ScheduleSpec
-from tests.concurrency.connections import DEADLINE_SECONDS, Answer, at_once
+from tests.concurrency.connections import at_once, beside
 from tests.factories import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -158,35 +155,6 @@ def test_a_calendar_edited_beside_edits_and_submissions_is_in_all_its_schedules(
         dates = calendar.dates if schedule.calendar_id else []
         assert schedule.excluded_dates == sorted({*schedule.written_dates, *dates})
         assert schedule.history.get(to_at__isnull=True).excluded_dates == schedule.excluded_dates
-
-
-def beside(first: Callable[[], object], second: Callable[[], Answer]) -> Answer:
-    """Starts the second while the first is done but not committed, which it is once the second waits or has ended."""
-    done, ended = threading.Event(), threading.Event()
-
-    def uncommitted() -> None:
-        with transaction.atomic():
-            first()
-            done.set()
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while not ended.is_set() and not somebody_waits():
-                assert time.monotonic() < deadline, "the second neither waits nor ends"
-
-    def meanwhile() -> Answer:
-        try:
-            assert done.wait(DEADLINE_SECONDS)
-            return second()
-        finally:
-            ended.set()
-
-    answers: list[Answer] = at_once([uncommitted, meanwhile])  # type: ignore[list-item]
-    return answers[1]
-
-
-def somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-        return bool(cursor.fetchone()[0])
 
 
 def depend(job: Job, upstream: Job) -> bool:

@@ -25,7 +25,7 @@ from jobs.retry_policy import RetryPolicy
 from jobs.services import transitions
 from jobs.services.transitions import Assignment, Ending
 from jobs.states import ACTIVE, INITIAL, LEGAL, TERMINAL, Move, Reason, State, target
-from tests.concurrency.connections import at_once
+from tests.concurrency.connections import at_once, beside
 from tests.factories import make_execution, make_job, make_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -195,24 +195,21 @@ def _claim_and_go_on(hold: Hold, claimed: threading.Event) -> None:
         transitions.claim(hold)
         claimed.set()
         with connection.cursor() as cursor:
-            # Long enough for the loss to arrive and wait at the row.
+            # Long enough for the release to arrive and wait at the row.
             cursor.execute("SELECT pg_sleep(0.3)")
 
 
-def _lose_once_claimed(worker: Registration, claimed: threading.Event) -> None:
-    assert claimed.wait(30)
-    with transaction.atomic():
-        transitions.lose_held({worker.worker_id: None})
-
-
-def test_a_loss_that_waited_for_a_claim_ends_its_attempt() -> None:
+def test_a_loss_does_not_wait_for_a_claim_and_the_next_one_ends_its_attempt() -> None:
     worker = make_worker()
     execution = make_execution()
     transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
     hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
-    claimed = threading.Event()
-    at_once([partial(_claim_and_go_on, hold, claimed), partial(_lose_once_claimed, worker, claimed)])
+    assert beside(partial(transitions.claim, hold), partial(_lose, worker)) == ""
     assert_rows_are_consistent()
+    assert Attempt.objects.get().ended_at is None, "whoever held it has it"
+    assert _lose(worker) == "ready"
+    assert_rows_are_consistent()
+    assert Attempt.objects.get().reason == Reason.LOST
 
 
 def _finish(hold: Hold) -> str:

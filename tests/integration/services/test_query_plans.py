@@ -62,21 +62,8 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
         {"execution_active"},
     ),
     (
-        "lose_held",
-        {
-            "worker_ids": IDS,
-            "keep_incarnations": [1, None],
-            "max_times_lost": 5,
-            "listed": IDS,
-            "unlisted_seconds": 30.0,
-            "reason": "lost",
-            "ids": None,
-        },
-        {"execution_active"},
-    ),
-    (
-        "lock_unlisted",
-        {"worker_id": IDS[0], "incarnation": 1, "listed": IDS, "unlisted_seconds": 30.0},
+        "lock_lost",
+        {"worker_ids": IDS, "keep_incarnations": [1, None], "listed": IDS, "unlisted_seconds": 30.0},
         {"execution_active"},
     ),
     (
@@ -92,6 +79,7 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
     ("judge_dependents", {"ids": IDS}, {"execution_once_per_run"}),
     ("judge_scheduled", {"ids": IDS}, {"execution_once_per_instant", "execution_list_by_job"}),
     ("lock_held", HOLD, {"jobs_execution_pkey"}),
+    ("lose_held", {"ids": IDS, "max_times_lost": 5, "reason": "lost"}, {"jobs_execution_pkey", "attempt_number_once"}),
     (
         "claim_execution",
         HOLD | {"attempt_id": uuid4(), "sources": sources(Move.CLAIM), "target": target(Move.CLAIM)},
