@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.db.models import QuerySet
+from django.forms import ModelForm
 from django.http import HttpRequest
 
 from jobs.admin.read_only import ModelAdmin
 from jobs.models import Queue
-from jobs.services.queues import pause_queues, resume_queues
+from jobs.services.queues import pause_queues, resume_queues, save_queue
 
 
 @admin.register(Queue)
@@ -27,6 +28,9 @@ class QueueAdmin(ModelAdmin[Queue]):
     @admin.action(description="Resume selected queues", permissions=["change"])
     def resume(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
         self.message_user(request, f"Resumed {resume_queues(rows.values_list('id', flat=True))}.")
+
+    def save_model(self, request: HttpRequest, obj: Queue, form: ModelForm[Queue], change: bool) -> None:
+        save_queue(obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Queue | None = None) -> list[str]:
         # Jobs are submitted to a queue by its name.

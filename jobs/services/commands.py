@@ -53,10 +53,10 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
 
 def execute_job(job_id: UUID, *, worker_id: UUID | None = None) -> UUID:
     """A new execution now, whatever the schedules say, on that worker or on any; returns its id."""
-    check_pin(job_id, worker_id)
     with transaction.atomic(), bounded(statement_seconds=5):
         if lock_job(job_id).state == JobState.CANCELLED:
             raise Conflict("The job is cancelled; submit it anew to run it.")
+        check_pin(job_id, worker_id)
         (execution_id,) = transitions.create_executions(
             [NewExecution(job_id, Trigger.MANUAL, pinned_worker_id=worker_id)]
         )

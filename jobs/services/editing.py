@@ -14,15 +14,15 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from jobs import due_window, wakeups
-from jobs.errors import Conflict, NotFound
-from jobs.models import Artifact, Calendar, Condition, Delivery, Job, JobState, JobVersion, Overlap
+from jobs.errors import Conflict, InvalidInput, NotFound
+from jobs.models import Artifact, Calendar, Condition, Delivery, Execution, Job, JobState, JobVersion, Overlap, Queue
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import artifacts, calendars, job_versions, schedules
+from jobs.services import artifacts, calendars, job_versions, schedules, transitions
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
 from jobs.services.job_edit import KEEP, JobEdit
 from jobs.services.job_spec import DependencySpec, JobSpec, Requirements, ScheduleSpec, check_spec
-from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules
+from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules, lock_placement, lock_unfinished
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
 
 
@@ -46,8 +46,8 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
             job.name = spec.name
         job.save(update_fields=["name", "updated_at"])
         program = artifact or _version(job).artifact
-        wanted = job_versions.version_fields(spec, job_versions.find_queue(spec.queue), program)
-        job_versions.put_in_force(job, wanted)
+        queue, left = job_versions.find_queue(spec.queue), _version(job).queue
+        job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program))
         had_schedules = job.schedules.exists()
         moved = [(schedule.id, schedule.next_fire_at) for schedule in apply_edits(job, plan, now)]
         transaction.on_commit(lambda: due_window.announce(moved))
@@ -55,7 +55,27 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
             edit_dependencies(job, spec.dependencies)
         if had_schedules != bool(spec.schedules):
             check_graph(job)  # a job starts runs of its own if it has schedules, and else takes part in those of others
+        if queue != left:
+            _move_waiting(job, queue)
         transaction.on_commit(wakeups.wake_beat)
+
+
+def _move_waiting(job: Job, queue: Queue) -> None:
+    """What waits goes along, or two pools would place for one job. What a worker has goes on where it is.
+
+    Last of all: until this is committed, nothing of its former pool is placed.
+    """
+    unfinished = lock_unfinished(job.id)
+    executions = Execution.objects.filter(id__in=unfinished)
+    bound = executions.exclude(pinned_worker=None).exclude(pinned_worker__pool=queue.pool)
+    if name := bound.values_list("pinned_worker__name", flat=True).first():
+        raise InvalidInput(
+            "queue",
+            f"An execution of the job is to run on the worker {name}, which does not serve that queue;"
+            " let it end, or cancel it.",
+        )
+    lock_placement(set(executions.values_list("queue_id", flat=True)))
+    transitions.follow_queue(unfinished)
 
 
 def _merged(job: Job, edit: JobEdit) -> JobSpec:

@@ -2,7 +2,9 @@
 
 That order is the one of those who do it meanwhile, or the two would wait for each other: the end of a fixed delay's run
 holds the run and wants its schedule; a beat holds schedules and wants their job. Calendars come before all of these,
-then the owner, whose lock is for edits of what runs after what.
+then the owner, whose lock is for edits of what runs after what. Who moves what waits to another queue takes the rest of
+the job's executions after the job, as a beat does that cancels them, and the placement of their queues last: who places
+waits for nobody.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Model, QuerySet
 
-from jobs.models import Execution, Job, Schedule
+from jobs.models import Execution, Job, Queue, Schedule
 from jobs.recurrence import Kind
 from jobs.states import TERMINAL, State
 
@@ -50,6 +52,27 @@ def lock_jobs_and_schedules(job_ids: Collection[UUID]) -> list[Job]:
 
 def _lock(rows: QuerySet[Row]) -> list[UUID]:
     return list(rows.select_for_update(no_key=True, of=("self",)).values_list("id", flat=True))
+
+
+def lock_unfinished(job_id: UUID) -> list[UUID]:
+    """Under the job's lock: nothing of it begins or ends to wait meanwhile, and who moves it next sees what is new."""
+    return _lock(Execution.objects.filter(job_id=job_id, state__in=UNFINISHED).order_by("id"))
+
+
+def lock_placement(queue_ids: Collection[UUID]) -> None:
+    """Waits for the pass that places what is in these queues; the next one sees what this transaction changes.
+
+    The queues themselves are locked first, so that they stay in the pools whose passes are waited for.
+    """
+    queues = Queue.objects.select_for_update(no_key=True).filter(id__in=queue_ids).order_by("id")
+    pools = {queue.pool for queue in queues}
+    with connection.cursor() as cursor:
+        for pool in sorted(pools):
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [placement_lock(pool)])
+
+
+def placement_lock(pool: str) -> str:
+    return f"punctual.place.{pool}"
 
 
 def lock_dependencies_of(owner_id: int) -> None:

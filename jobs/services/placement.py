@@ -24,6 +24,7 @@ from jobs.planning import Plan, Supply, plan
 from jobs.services import transitions
 from jobs.services.database import bounded
 from jobs.services.demands import read_ready, read_workers
+from jobs.services.locking import placement_lock
 from jobs.services.transitions import Assignment
 
 FIRST_LOOK_EXECUTIONS = 16
@@ -116,6 +117,6 @@ def _plan_pool(pool: str, limit: int) -> tuple[Plan, int]:
 
 def _lock_pool(pool: str) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [f"punctual.place.{pool}"])
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [placement_lock(pool)])
         (locked,) = cursor.fetchone()
     return bool(locked)

@@ -137,13 +137,27 @@ def expire_overdue(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> list[Moved]:
 
 
 def return_unclaimed(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
-    return sql.execute("return_unclaimed", {"limit": limit, "unclaimed_seconds": conf.UNCLAIMED_SECONDS})
+    return _give_back("return_unclaimed", {"limit": limit, "unclaimed_seconds": conf.UNCLAIMED_SECONDS})
 
 
 def release_queued(limit: int = conf.PLACE_BATCH_EXECUTIONS) -> int:
     """Takes back what waits on workers that drain: they will not take it."""
     # What was claimed is the worker's to finish or to release.
-    return sql.execute("release_queued", {"limit": limit} | _ends(Move.RELEASE) | {"sources": [State.QUEUED.value]})
+    return _give_back("release_queued", {"limit": limit} | _ends(Move.RELEASE) | {"sources": [State.QUEUED.value]})
+
+
+def _give_back(statement: str, parameters: Mapping[str, object]) -> int:
+    ids = [row.id for row in sql.fetch(statement, parameters, _Row)]
+    follow_queue(ids)
+    return len(ids)
+
+
+def follow_queue(execution_ids: Sequence[UUID]) -> int:
+    """Has those of them that wait stand where their job is now; the caller's transaction has locked them before.
+
+    What runs stays counted where it was placed, and follows when it is to be placed again.
+    """
+    return sql.execute("follow_queue", {"ids": list(execution_ids)}) if execution_ids else 0
 
 
 def claim(hold: Hold) -> Claimed:
@@ -175,6 +189,8 @@ def end(hold: Hold, ending: Ending) -> Moved:
     rows = _end(hold, ending, alone=False)
     if not rows:
         raise StaleAttempt
+    if not rows[0].ended:
+        follow_queue([hold.execution_id])
     return rows[0]
 
 
@@ -237,6 +253,7 @@ def _lose(
             return []
         fates: dict[str, object] = {"max_times_lost": conf.MAX_TIMES_LOST, "reason": reason.value}
         moved = sql.fetch("lose_held", {"ids": ids} | fates, Moved)
+        follow_queue([row.execution_id for row in moved if not row.ended])
     return moved
 
 

@@ -11,3 +11,4 @@ WITH held AS MATERIALIZED (
 INSERT INTO jobs_executionevent (id, created_at, execution_id, attempt, name, detail)
 SELECT gen_random_uuid(), clock_timestamp(), id, attempt, 'execution.released', jsonb_build_object('worker_id', worker_id)
   FROM held
+RETURNING execution_id

@@ -9,3 +9,4 @@ WITH stale AS MATERIALIZED (
 INSERT INTO jobs_executionevent (id, created_at, execution_id, attempt, name, detail)
 SELECT gen_random_uuid(), clock_timestamp(), id, attempt, 'execution.unclaimed', jsonb_build_object('worker_id', worker_id)
   FROM stale
+RETURNING execution_id

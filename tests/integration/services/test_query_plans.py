@@ -80,6 +80,7 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
     ("judge_scheduled", {"ids": IDS}, {"execution_once_per_instant", "execution_list_by_job"}),
     ("lock_held", HOLD, {"jobs_execution_pkey"}),
     ("lose_held", {"ids": IDS, "max_times_lost": 5, "reason": "lost"}, {"jobs_execution_pkey", "attempt_number_once"}),
+    ("follow_queue", {"ids": IDS}, {"jobs_execution_pkey"}),
     (
         "claim_execution",
         HOLD | {"attempt_id": uuid4(), "sources": sources(Move.CLAIM), "target": target(Move.CLAIM)},
