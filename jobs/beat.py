@@ -31,7 +31,7 @@ from jobs.services.deadlines import expire_overdue
 from jobs.services.dependencies import SweepResult, sweep_blocked
 from jobs.services.duties import SYSTEM_TASKS, claim_tick, hold_duty
 from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_next_due
-from jobs.services.placement import place_ready_executions
+from jobs.services.placement import place_ready_executions, read_pools
 from jobs.services.publishing import probe_suspects, republish_unclaimed
 from jobs.services.reaping import ReapResult, reap_lost_workers
 from jobs.stage import Stage
@@ -78,6 +78,8 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         # What does not fit, or fails to be sent, is found unclaimed and sent again.
         self._outbox: deque[Sequence[Publication]] = deque(maxlen=MAX_OUTBOX_BATCHES)
         self._next_look = 0.0
+        self._pools: Sequence[str] = ()
+        self._next_pools = 0.0
         self._stages = (
             self._firing_along,
             self._placing,
@@ -138,8 +140,10 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             self._guard("clock", self._clock.measure)
         looked_at = self._clock.now() - self._clock.uncertainty
         fired = self._guard("fire", self._fire)
+        if fired and fired.fired:
+            self._placing.notify()
         woken = self._guard("wake", transitions.wake_backed_off)
-        if (fired and fired.fired) or woken:
+        if woken:
             self._placing.notify()
         if fired and fired.more:
             self._firing_along.notify()
@@ -190,7 +194,11 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         return max(min(moments) - self._clock.now(), AT_ONCE_SECONDS) if moments else None
 
     def _place(self) -> float:
-        placed = place_ready_executions()
+        if time.monotonic() >= self._next_pools:
+            # A new pool is a rare thing, and a pass is not.
+            self._pools = read_pools()
+            self._next_pools = time.monotonic() + float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+        placed = place_ready_executions(pools=self._pools)
         if placed.publications:
             self._outbox.append(placed.publications)
             self._publishing.notify()

@@ -8,22 +8,32 @@ from contextlib import contextmanager
 from django.db import connection
 
 UNHURRIED_COMMIT = ", set_config('synchronous_commit', 'off', true)"
+TRY_LOCK = ", pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 
 
 @contextmanager
-def bounded(*, statement_seconds: float, lock_seconds: float = 5, durable: bool = True) -> Iterator[None]:
+def bounded(
+    *, statement_seconds: float, lock_seconds: float = 5, durable: bool = True, only_with: str | None = None
+) -> Iterator[bool]:
     """To be entered first inside a transaction: a slow or stuck database ends it with an error instead of hanging.
 
     Not `durable`: its commit does not wait for the disk. Only for what a crash may undo because nothing that waits for
     the disk can stand on it without being written after it.
+
+    `only_with`: the name of an advisory lock, tried in the same round trip: that statement reads no table.
+    False if somebody else has it.
     """
+    values = [f"{int(value * 1000)}ms" for value in (statement_seconds, lock_seconds, statement_seconds * 3)]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),"
-            " set_config('idle_in_transaction_session_timeout', %s, true)" + ("" if durable else UNHURRIED_COMMIT),
-            [f"{int(value * 1000)}ms" for value in (statement_seconds, lock_seconds, statement_seconds * 3)],
+            " set_config('idle_in_transaction_session_timeout', %s, true)"
+            + ("" if durable else UNHURRIED_COMMIT)
+            + (", true" if only_with is None else TRY_LOCK),
+            values if only_with is None else [*values, only_with],
         )
-    yield
+        ours = bool(cursor.fetchone()[-1])
+    yield ours
 
 
 @contextmanager

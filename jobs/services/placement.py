@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from jobs import conf
 from jobs.errors import InvalidInput
@@ -45,11 +45,17 @@ class PlaceResult:
         return len(self.publications)
 
 
-def place_ready_executions(*, limit: int = conf.PLACE_BATCH_EXECUTIONS) -> PlaceResult:
-    """One batch for every pool, each in a transaction of its own."""
+def read_pools() -> list[str]:
+    return list(Queue.objects.order_by("pool").values_list("pool", flat=True).distinct())
+
+
+def place_ready_executions(
+    *, limit: int = conf.PLACE_BATCH_EXECUTIONS, pools: Sequence[str] | None = None
+) -> PlaceResult:
+    """One batch for every pool, each in a transaction of its own. `pools`: as the caller has read them a moment ago."""
     results: list[PlaceResult] = []
     failure: DatabaseError | None = None
-    for pool in Queue.objects.order_by("pool").values_list("pool", flat=True).distinct():
+    for pool in read_pools() if pools is None else pools:
         try:
             results.append(_place_pool(pool, limit))
         except DatabaseError as error:
@@ -79,8 +85,11 @@ def check_pin(job_id: UUID, worker_id: UUID | None) -> None:
 
 
 def _place_pool(pool: str, limit: int) -> PlaceResult:
-    with transaction.atomic(), bounded(statement_seconds=10, durable=False):
-        if not _lock_pool(pool):
+    with (
+        transaction.atomic(),
+        bounded(statement_seconds=10, durable=False, only_with=placement_lock(pool)) as ours,
+    ):
+        if not ours:
             return PlaceResult(contended=True)
         made, room = _plan_pool(pool, limit)
         placed = transitions.place([Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments])
@@ -113,10 +122,3 @@ def _plan_pool(pool: str, limit: int) -> tuple[Plan, int]:
         if look == limit or len(ready) < look or len(made.assignments) >= free:
             return made, free
         look = min(limit, max(8 * look, 2 * free))
-
-
-def _lock_pool(pool: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [placement_lock(pool)])
-        (locked,) = cursor.fetchone()
-    return bool(locked)

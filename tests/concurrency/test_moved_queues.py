@@ -14,8 +14,10 @@ from jobs.protocol import Registration, Report
 from jobs.services import leases, placement, queues, transitions
 from jobs.services.attempts import finish_attempt
 from jobs.services.commands import execute_job
+from jobs.services.database import bounded
 from jobs.services.editing import edit_job
 from jobs.services.job_edit import JobEdit
+from jobs.services.locking import placement_lock
 from jobs.services.placement import place_ready_executions
 from jobs.services.transitions import Assignment
 from jobs.states import ACTIVE, Reason, State, values
@@ -134,9 +136,10 @@ def test_a_pass_that_has_read_and_not_placed_yet_is_waited_for(
     planned: list[Assignment] = []
 
     def read() -> None:
-        assert placement._lock_pool("left")
-        made, _ = placement._plan_pool("left", 10)
-        planned.extend(Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments)
+        with bounded(statement_seconds=60, only_with=placement_lock("left")) as ours:
+            assert ours
+            made, _ = placement._plan_pool("left", 10)
+            planned.extend(Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments)
 
     def move() -> None:
         if moved == "job":

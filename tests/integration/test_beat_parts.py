@@ -1,17 +1,20 @@
-"""The parts of one stage of beat: none of them, failing, stops the others."""
+"""The parts of beat's stages: none of them, failing, stops the others, and none asks Postgres more than it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from jobs import beat
 from jobs.beat import Scheduler
-from jobs.models import Execution
-from jobs.services import reaping
+from jobs.models import Execution, Queue
+from jobs.services import reaping, transitions
 from scheduler_project.celery import app
-from tests.factories import make_execution, make_worker, run_on, stamp_reaping
+from tests.factories import make_execution, make_job, make_schedule, make_worker, run_on, stamp_reaping
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,3 +69,42 @@ def test_what_is_taken_back_is_placed_at_once_also_when_another_part_fails(
     assert Execution.objects.get().state == "ready"
     assert scheduler._placing._wanted.is_set()
     assert reaping.reap_lost_workers() == reaping.ReapResult()
+
+
+def test_what_was_fired_is_placed_while_retries_are_still_looked_for(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def wake() -> int:
+        told.append(scheduler._placing._wanted.is_set())
+        return 0
+
+    make_schedule()
+    monkeypatch.setattr(transitions, "wake_backed_off", wake)
+    scheduler._fire_and_look_ahead()
+    assert told == [True]
+
+
+def statements(scheduler: Scheduler) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        scheduler._place()
+    return [query["sql"] for query in captured if query["sql"] not in {"BEGIN", "COMMIT"}]
+
+
+def test_a_pass_without_work_is_two_statements_and_finds_a_new_pool_soon(
+    scheduler: Scheduler, settings: Settings
+) -> None:
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 600.0
+    Queue.objects.get_or_create(name="default")
+    assert len(statements(scheduler)) == 3
+    lock, read = statements(scheduler)
+    assert "pg_try_advisory_xact_lock" in lock
+    assert "FROM" not in lock, "nothing is read before the lock is had"
+    assert "jobs_execution" in read
+    make_worker(pool="far")
+    make_execution(job=make_job(queue=Queue.objects.create(name="far", pool="far")))
+    settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = 0.0
+    scheduler._next_pools = 0.0
+    scheduler._place()
+    assert Execution.objects.get().state == "queued"
