@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import IO, TypeVar
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError, connection
+from psycopg import errors
 
 from jobs import storage
 from jobs.errors import StaleAttempt
@@ -28,6 +29,12 @@ Answer = TypeVar("Answer")
 # Longer than Postgres itself allows each statement; a renewal must leave time for another before the runs are stopped.
 ANSWER_SECONDS = 15.0
 RENEWAL_SECONDS = 6.0
+# A primary that was demoted answers, and writes nothing; a server that ended our transaction does not know it any more.
+CLOSED_TO_US = {
+    errors.ReadOnlySqlTransaction.sqlstate,
+    errors.IdleInTransactionSessionTimeout.sqlstate,
+    errors.TransactionTimeout.sqlstate,
+}
 
 
 class DirectControlPlane:
@@ -102,9 +109,22 @@ def _persist(call: Callable[[], Answer], seconds: float = RETRY_FOR_SECONDS) -> 
 
 @contextmanager
 def _connected(answer_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
-    """A database that is away, or frozen, is a control plane that is away."""
+    """A database that is away, or frozen, or takes nothing for now, is a control plane that is away."""
     try:
-        with patience(answer_seconds), pooled():
+        with patience(answer_seconds), pooled(), _abandoned_if_closed_to_us():
             yield
     except (OperationalError, InterfaceError) as error:
         raise ControlPlaneUnavailable(f"The control plane does not answer: {error}") from error
+
+
+@contextmanager
+def _abandoned_if_closed_to_us() -> Iterator[None]:
+    """A connection whose server takes nothing any more leads to no other server, so it does not go back to the pool."""
+    try:
+        yield
+    except InternalError as error:
+        if getattr(error.__cause__, "sqlstate", None) not in CLOSED_TO_US:
+            raise
+        if connection.connection is not None:
+            connection.connection.close()
+        raise OperationalError(f"The database takes nothing at the moment: {error}") from error
