@@ -28,6 +28,9 @@ ROOM = b"room"  # a worker has room again: something may be placed, but nothing 
 TIMEOUT_SECONDS = 0.05
 LISTEN_TIMEOUT_SECONDS = 0.1
 PAUSE_AFTER_ERROR_SECONDS = 1.0
+# So often a listener asks whether Redis is still there, and so long it waits for the answer.
+PING_SECONDS = 5.0
+PONG_SECONDS = 2.0
 
 
 class HurriedRedis:
@@ -82,17 +85,20 @@ class WakeListener:
             socket_timeout=LISTEN_TIMEOUT_SECONDS,
             socket_connect_timeout=LISTEN_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
-            health_check_interval=10,
         )
         self._subscription: redis.client.PubSub | None = None
         self._heard_since: float | None = None
+        self._asked_at: float | None = None  # when Redis was asked whether it is there; None: it has answered
+        self._answered_at = 0.0
         self._deaf_until = 0.0
 
     @property
     def hearing_seconds(self) -> float:
         """For how long Redis has been there without a break, as far as this listener can tell."""
-        since = self._heard_since
-        return 0.0 if since is None else time.monotonic() - since
+        since, asked_at, now = self._heard_since, self._asked_at, time.monotonic()
+        if since is None or (asked_at is not None and now - asked_at > PONG_SECONDS):
+            return 0.0
+        return now - since
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -114,24 +120,47 @@ class WakeListener:
 
     def _listen(self, deadline: float) -> bool:
         if self._subscription is None:
-            self._subscription = self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+            self._subscription = self._redis.pubsub()  # type: ignore[no-untyped-call]
             self._subscription.subscribe(self._channel)
-            self._heard_since = time.monotonic()
+            self._ask(self._subscription)
         while (left := deadline - time.monotonic()) > 0:
-            news = set()
-            message = self._subscription.get_message(timeout=left)
-            # One look serves every wake-up that has come meanwhile.
-            while message is not None:
-                news.add(message["data"])
-                message = self._subscription.get_message(timeout=0)
+            news = self._take_news(self._subscription, min(left, PONG_SECONDS))
+            self._check_there(self._subscription)
             if ROOM in news:
                 self._on_room()
             if news - {ROOM}:
                 return True
         return False
 
+    def _take_news(self, subscription: redis.client.PubSub, seconds: float) -> set[bytes]:
+        """One look serves every wake-up that has come meanwhile."""
+        news = set()
+        message = subscription.get_message(timeout=seconds)
+        while message is not None:
+            if message["type"] == "message":
+                news.add(message["data"])
+            elif message["type"] == "pong":
+                self._asked_at, self._answered_at = None, time.monotonic()
+                self._heard_since = self._heard_since or self._answered_at
+            message = subscription.get_message(timeout=0)
+        return news
+
+    def _check_there(self, subscription: redis.client.PubSub) -> None:
+        """A Redis that froze keeps its connections open and says nothing, as one does that has nothing to say."""
+        now = time.monotonic()
+        if self._asked_at is None:
+            if now - self._answered_at >= PING_SECONDS:
+                self._ask(subscription)
+        elif now - self._asked_at > PONG_SECONDS:
+            raise redis.TimeoutError(f"Redis has not answered for {PONG_SECONDS:g} s")
+
+    def _ask(self, subscription: redis.client.PubSub) -> None:
+        self._asked_at = time.monotonic()
+        subscription.ping()
+
     def close(self) -> None:
         subscription, self._subscription, self._heard_since = self._subscription, None, None
+        self._asked_at = None
         if subscription is not None:
             try:
                 subscription.close()

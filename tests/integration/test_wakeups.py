@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 import time
@@ -14,6 +16,7 @@ from django.conf import settings
 from jobs import wakeups
 from jobs.wakeups import CHANNEL, LISTEN_TIMEOUT_SECONDS, PAUSE_AFTER_ERROR_SECONDS, HurriedRedis, WakeListener, Waker
 from scheduler_project.embedded.engines import Engines
+from tests.waiting import wait_for
 
 DEADLINE = 10.0
 
@@ -50,6 +53,11 @@ def wait_for_subscriber(url: str) -> None:
     with redis.Redis.from_url(url) as client:
         while dict(client.pubsub_numsub(CHANNEL)).get(CHANNEL.encode(), 0) == 0:
             assert time.monotonic() < deadline, "nobody listens"
+
+
+def hears(listener: WakeListener) -> bool:
+    listener.wait(0.01)
+    return listener.hearing_seconds > 0
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -91,9 +99,8 @@ def test_the_project_wakes_beat_through_its_own_redis(url: str, listener: WakeLi
 
 def test_a_listener_knows_for_how_long_redis_has_been_there(url: str, listener: WakeListener, absent_url: str) -> None:
     assert listener.hearing_seconds == 0
-    listener.wait(0.05)
+    wait_for(lambda: hears(listener), "it hears", seconds=DEADLINE)
     first = listener.hearing_seconds
-    assert first > 0
     listener.wait(0.05)
     assert listener.hearing_seconds > first
     listener.close()
@@ -101,6 +108,39 @@ def test_a_listener_knows_for_how_long_redis_has_been_there(url: str, listener: 
     deaf = WakeListener(absent_url)
     deaf.wait(0.01)
     assert deaf.hearing_seconds == 0
+
+
+def test_a_redis_that_froze_is_not_there_and_is_there_again_once_it_goes_on(
+    engines: Engines, listener: WakeListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(wakeups, "PONG_SECONDS", 0.2)
+    wait_for(lambda: hears(listener), "it hears", seconds=DEADLINE)
+    os.kill(engines.valkey.pid, signal.SIGSTOP)
+    try:
+        frozen_at = time.monotonic()
+        wait_for(lambda: not hears(listener), "it notices", seconds=DEADLINE)
+        assert seconds(lambda: listener.wait(0.01)) < LISTEN_TIMEOUT_SECONDS, "nobody waits for it"
+        assert not hears(listener)
+    finally:
+        os.kill(engines.valkey.pid, signal.SIGCONT)
+    wait_for(lambda: hears(listener), "it hears again", seconds=DEADLINE)
+    assert listener.hearing_seconds < time.monotonic() - frozen_at, "from then on, not from the beginning"
+
+
+def test_who_does_not_listen_for_long_takes_the_answer_that_came_meanwhile(
+    listener: WakeListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat that fires all the while."""
+    wait_for(lambda: hears(listener), "it hears", seconds=DEADLINE)
+    before = listener.hearing_seconds
+    monkeypatch.setattr(wakeups, "PING_SECONDS", 0.0)
+    listener.wait(0.01)
+    assert listener._asked_at is not None
+    listener._asked_at -= 60
+    assert listener.hearing_seconds == 0, "who has not looked does not know"
+    listener.wait(0.01)
+    assert listener.hearing_seconds > before
 
 
 def test_many_wake_ups_are_one_look(url: str, listener: WakeListener) -> None:
