@@ -26,13 +26,23 @@ TAKE_SECONDS = 5.0
 
 class Claimer:
     def __init__(
-        self, control_plane: RestControlPlane, held: HeldRuns, run: Callable[[Hold], None], *, wait_seconds: float
+        self,
+        control_plane: RestControlPlane,
+        held: HeldRuns,
+        run: Callable[[Hold], None],
+        *,
+        wait_seconds: float,
+        may_run: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`run` is to return at once: it has a slot free, as the control plane places no more than there are."""
+        """`run` is to return at once: it has a slot free, as the control plane places no more than there are.
+
+        While it may not run, because its lease is not renewed, it asks for nothing.
+        """
         self._control_plane = control_plane
         self._held = held
         self._run = run
         self._wait_seconds = wait_seconds
+        self._may_run = may_run
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="claimer", daemon=True)
 
@@ -47,6 +57,9 @@ class Claimer:
     def _loop(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
+            if not self._may_run():
+                self._stopping.wait(PAUSE_SECONDS)
+                continue
             try:
                 work = self.ask()
             except ControlPlaneRefused:

@@ -60,6 +60,7 @@ class RemoteWorker:
             self._agent.held,
             self._start_run,
             wait_seconds=terms.claim_wait_seconds,
+            may_run=lambda: not guardian.expired(),
         )
         offer = workshop.offer
         logger.info(

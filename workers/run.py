@@ -77,6 +77,10 @@ def run_attempt(equipment: Equipment, hold: Hold) -> Moved | None:
     with equipment.held.holding(hold) as held:
         if held.stop_reason is not None:
             return None
+        if equipment.guardian.expired():
+            # The claim might still be had, and its run would be stopped at once. It is told of again if it stays ours.
+            logger.info("Attempt %s of %s is left: the lease is not renewed", hold.attempt, hold.execution_id)
+            return None
         try:
             claimed = equipment.control_plane.claim(hold)
         except StaleAttempt:

@@ -24,6 +24,7 @@ from jobs.protocol import MAX_CHUNKS_SAID, Chunk, Hold, Order, Registration, Rep
 from jobs.states import Reason
 from tests.unit.cli.server import RecordingServer
 from tests.unit.workers.control_plane import OFFER
+from workers import claimer as claimer_module
 from workers.claimer import Claimer
 from workers.errors import ControlPlaneRefused, ControlPlaneUnavailable
 from workers.held_runs import HeldRuns
@@ -302,4 +303,22 @@ def test_a_refused_token_ends_the_loop(
     asking._thread.join(timeout=30)
     assert not asking._thread.is_alive()
     assert refusals == ["The API token is unknown."]
+    assert len(server.requests) == 1
+
+
+def test_while_nothing_may_run_nothing_is_asked_for(
+    server: RecordingServer, plane: RestControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimer_module, "PAUSE_SECONDS", 0.01)
+    server.answer("POST", f"{WORKER}/claim", problem("about:blank"), status=401)
+    asked_before: list[int] = []
+
+    def may_run() -> bool:
+        asked_before.append(len(server.requests))
+        return len(asked_before) > 3
+
+    asking = Claimer(plane, HeldRuns(REGISTRATION), lambda _: None, wait_seconds=5, may_run=may_run)
+    asking.start()
+    asking._thread.join(timeout=30)
+    assert asked_before == [0, 0, 0, 0]
     assert len(server.requests) == 1

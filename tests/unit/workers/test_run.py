@@ -17,29 +17,38 @@ from tests.unit.workers.control_plane import MemoryControlPlane
 from workers.artifact_cache import ArtifactCache
 from workers.errors import ControlPlaneUnavailable
 from workers.guardian import Guardian
+from workers.guardian_process import now
 from workers.held_runs import HeldRuns
 from workers.log_stream import LogFlusher
 from workers.run import Equipment, run_attempt
 from workers.sandbox import Sandbox
 
-# reaching these would raise, and be reported as an error of the sandbox
-NOBODY, UNGUARDED = cast("Sandbox", None), cast("Guardian", None)
+# reaching it would raise, and be reported as an error of the sandbox
+NOBODY = cast("Sandbox", None)
+
+
+@pytest.fixture(scope="module")
+def guardian() -> Iterator[Guardian]:
+    guardian = Guardian(60.0)
+    yield guardian
+    guardian.close()
 
 
 @pytest.fixture
 def plane() -> MemoryControlPlane:
     plane = MemoryControlPlane()
-    now = datetime.now(UTC)
+    at = datetime.now(UTC)
     plane.claimed = Claimed(
-        uuid4(), 1, uuid4(), "job", uuid4(), now, now, "bash", "[]", "{}", 1.0, 1, 1, 1.0, "0" * 64, 1
+        uuid4(), 1, uuid4(), "job", uuid4(), at, at, "bash", "[]", "{}", 1.0, 1, 1, 1.0, "0" * 64, 1
     )
     return plane
 
 
 @pytest.fixture
-def equipment(plane: MemoryControlPlane, tmp_path: Path) -> Equipment:
+def equipment(plane: MemoryControlPlane, guardian: Guardian, tmp_path: Path) -> Equipment:
     held = HeldRuns(Registration(plane.worker_id, 1))
-    return Equipment(plane, NOBODY, UNGUARDED, {}, ArtifactCache(tmp_path, 100), LogFlusher(), held)
+    guardian.trust(now())
+    return Equipment(plane, NOBODY, guardian, {}, ArtifactCache(tmp_path, 100), LogFlusher(), held)
 
 
 @pytest.fixture
@@ -119,3 +128,13 @@ def test_a_draining_worker_claims_nothing(plane: MemoryControlPlane, equipment: 
     equipment.held.close()
     assert run_attempt(equipment, hold) is None
     assert plane.asked == []
+
+
+def test_a_worker_whose_lease_is_not_renewed_claims_nothing(
+    plane: MemoryControlPlane, equipment: Equipment, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(equipment.guardian, "_trusted_at", now() - 61)
+    assert run_attempt(equipment, hold) is None
+    assert plane.asked == []
+    assert plane.reports == []
+    assert equipment.held.taken == 1, "it hears, and is not suspect"
