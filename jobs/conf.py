@@ -60,6 +60,10 @@ MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
 MAX_SCHEDULES_PER_JOB = 50
 MAX_DEPENDENCIES_PER_JOB = 100
 
+# What an attempt may write, over HTTP: a worker's own cap, and what one request that is said twice may hold.
+MAX_LOG_BYTES = (64 + 8) * 1024**2
+MAX_LOG_CHUNKS = 1_000_000
+
 # What a run may leave behind.
 MAX_OUTPUT_FILES = 1000
 MAX_OUTPUT_BYTES = 1024**3

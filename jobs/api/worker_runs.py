@@ -54,11 +54,14 @@ class ExecutionLogs(WorkersPost, logs.ExecutionLogs):
         operation_id="executions_append_logs",
         request=LogInput,
         responses={204: None},
-        description="What the program wrote; a chunk that is sent twice is stored once.",
+        description=(
+            "What the program wrote; a chunk that is sent twice is stored once. What is more than an attempt may write"
+            " is left out, and the attempt is marked `log_truncated`."
+        ),
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         hold, values = _read(LogInput, request, execution_id)
-        append_chunks(hold, chunks_of(values))
+        append_chunks(hold, chunks_of(values), capped=False)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -67,7 +70,10 @@ class ExecutionOutputs(WorkersPost, executions.ExecutionOutputs):
         operation_id="executions_announce_output",
         request=OutputInput,
         responses={201: UploadOutput},
-        description="The one request that stores a file that the run left: exactly these bytes, straight to the store.",
+        description=(
+            "The one request that stores a file that the run left: exactly these bytes, straight to the store."
+            " How many and how large they may be in all is limited for each attempt."
+        ),
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         hold, values = _read(OutputInput, request, execution_id)

@@ -186,6 +186,13 @@ class Attempt(models.Model):
     peak_memory_bytes = models.BigIntegerField(null=True)
     peak_disk_bytes = models.BigIntegerField(null=True)  # of /work, /tmp and /dev/shm together
     log_truncated = models.BooleanField(default=False)
+    # What it has written and announced so far; neither its worker's word nor a count of what is stored.
+    log_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
+    output_files = models.PositiveIntegerField(default=0, db_default=0)
+    output_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
+    output_announced = models.CharField(
+        max_length=64, default="", db_default="", blank=True, help_text="The hash of the last one."
+    )
     receipt = models.JSONField(null=True, help_text="What the sandbox was made of.")
 
     class Meta:

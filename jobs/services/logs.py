@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from uuid import UUID
 
-from jobs import sql
+from jobs import conf, sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, LogChunk
 from jobs.protocol import Chunk, Hold
@@ -16,20 +16,21 @@ READ_BATCH = 200
 SECONDS = 10.0
 
 
-def append_chunks(hold: Hold, chunks: Sequence[Chunk]) -> None:
+def append_chunks(hold: Hold, chunks: Sequence[Chunk], *, capped: bool = True) -> None:
+    """`capped`: the worker leaves out what is too much and is believed; else it is left out, and marked, here."""
     if not chunks:
         return
-    written = sql.execute(
-        "append_log",
-        hold.parameters()
-        | {
-            "sequences": [c.sequence for c in chunks],
-            "streams": [c.stream for c in chunks],
-            "times": [c.logged_at for c in chunks],
-            "data": [c.data for c in chunks],
-        },
-        within=SECONDS,
-    )
+    parameters = hold.parameters() | {
+        "sequences": [c.sequence for c in chunks],
+        "streams": [c.stream for c in chunks],
+        "times": [c.logged_at for c in chunks],
+        "data": [c.data for c in chunks],
+    }
+    if capped:
+        written = sql.execute("append_log", parameters, within=SECONDS)
+    else:
+        bounds = {"max_bytes": conf.MAX_LOG_BYTES, "max_chunks": conf.MAX_LOG_CHUNKS}
+        written = sql.execute("append_bounded_log", parameters | bounds, within=SECONDS)
     if not written:
         raise StaleAttempt
 

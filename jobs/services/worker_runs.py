@@ -5,17 +5,27 @@ A name is given to an output only once the store holds its bytes: what a worker 
 
 from __future__ import annotations
 
-from jobs import storage
-from jobs.errors import OutputNotUploaded, StaleAttempt
+from jobs import conf, sql, storage
+from jobs.errors import InvalidInput, OutputNotUploaded, StaleAttempt
 from jobs.models import Execution
 from jobs.protocol import Hold, Moved, Report
 from jobs.services import attempts
 from jobs.services.artifacts import Upload
 from jobs.states import STARTED, values
 
+SECONDS = 5.0
+
 
 def announce_output(hold: Hold, *, sha256: str, size: int) -> Upload:
-    check_hold(hold)
+    bounds = {"max_files": conf.MAX_OUTPUT_FILES, "max_bytes": conf.MAX_OUTPUT_BYTES}
+    wanted = hold.parameters() | bounds | {"sha256": sha256, "size": size}
+    if not sql.execute("announce_output", wanted, within=SECONDS):
+        check_hold(hold)
+        raise InvalidInput(
+            "size",
+            f"An attempt may leave {conf.MAX_OUTPUT_FILES} outputs of {conf.MAX_OUTPUT_BYTES} bytes in all;"
+            " leave this one out.",
+        )
     key = storage.output_key(hold.execution_id, hold.attempt, sha256)
     return Upload(*storage.presign_output_upload(key, sha256, size))
 

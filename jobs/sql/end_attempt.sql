@@ -24,6 +24,6 @@ WITH ended AS (
        SET ended_at = clock_timestamp(), reason = %(attempt_reason)s, exit_code = %(exit_code)s, signal = %(signal)s,
            error = %(error)s, cpu_seconds = %(cpu_seconds)s, peak_memory_bytes = %(peak_memory_bytes)s,
            peak_disk_bytes = %(peak_disk_bytes)s,
-           log_truncated = %(log_truncated)s
+           log_truncated = a.log_truncated OR %(log_truncated)s
       FROM ended WHERE a.execution_id = ended.id AND a.number = ended.attempt)
 SELECT id, job_id, run_id, state FROM ended

@@ -32,6 +32,7 @@ ENDING = {
     "log_truncated": False,
     **dict.fromkeys(("exit_code", "signal", "result", "cpu_seconds", "peak_memory_bytes", "peak_disk_bytes")),
 }
+CHUNKS = {"sequences": [0], "streams": ["stdout"], "times": [datetime.now(UTC)], "data": [b"x"]}
 STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("take_due_schedules", {"limit": 500}, {"schedule_due"}),
     ("next_due", {}, {"schedule_due", "execution_backing_off"}),
@@ -97,10 +98,16 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
         {"jobs_execution_pkey", "attempt_number_once", "jobs_schedule_pkey"},
     ),
     ("end_attempt", HOLD | ENDING | {"alone": False}, {"jobs_execution_pkey", "attempt_number_once"}),
+    ("append_log", HOLD | CHUNKS, {"jobs_execution_pkey"}),
     (
-        "append_log",
-        HOLD | {"sequences": [0], "streams": ["stdout"], "times": [datetime.now(UTC)], "data": [b"x"]},
-        {"jobs_execution_pkey"},
+        "append_bounded_log",
+        HOLD | CHUNKS | {"max_bytes": 1, "max_chunks": 1},
+        {"jobs_execution_pkey", "attempt_number_once"},
+    ),
+    (
+        "announce_output",
+        HOLD | {"sha256": "0" * 64, "size": 1, "max_files": 1, "max_bytes": 1},
+        {"jobs_execution_pkey", "attempt_number_once"},
     ),
 ]
 

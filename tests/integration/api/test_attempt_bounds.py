@@ -1,0 +1,134 @@
+"""What one attempt may write and leave behind over HTTP is bounded in all, however many requests it is said in."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from jobs import conf
+from jobs.models import LogChunk
+from jobs.services.attempts import claim_attempt
+from tests.factories import hold_of, make_execution, make_job
+from tests.integration.api.conftest import API
+from tests.integration.api.rest_workers import RestWorker, chunk, join
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def worker(owner: User) -> RestWorker:
+    return join()
+
+
+@pytest.fixture
+def execution(owner: User, worker: RestWorker) -> Any:
+    execution = worker.place(make_execution(job=make_job(owner=owner)))
+    claim_attempt(hold_of(execution))
+    return execution
+
+
+def again(worker: RestWorker, execution: Any) -> None:
+    """Released, and claimed anew: another attempt."""
+    assert worker.tell(execution, "complete", reason="released").status_code == 200
+    claim_attempt(hold_of(worker.place(execution)))
+
+
+def log(worker: RestWorker, execution: Any, *chunks: dict[str, Any]) -> None:
+    assert worker.tell(execution, "logs", chunks=list(chunks)).status_code == 204
+
+
+def stored(execution: Any) -> list[bytes]:
+    rows = LogChunk.objects.filter(execution_id=execution.id, attempt=execution.attempt).order_by("sequence")
+    return [bytes(data) for data in rows.values_list("data", flat=True)]
+
+
+def test_what_is_too_much_of_a_log_is_left_out_and_marked(
+    client: APIClient, worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_LOG_BYTES", 10)
+    log(worker, execution, chunk(0, b"four"))
+    log(worker, execution, chunk(0, b"four"))
+    log(worker, execution, chunk(1, b"four"))
+    attempt = execution.attempts.get()
+    assert (attempt.log_bytes, attempt.log_truncated) == (8, False), "what is said twice counts once"
+    log(worker, execution, chunk(2, b"xx"), chunk(3, b"x"), chunk(4, b""))
+    log(worker, execution, chunk(5, b""))
+    assert stored(execution) == [b"four", b"four", b"xx"], "up to the limit, and nothing after the gap"
+    attempt.refresh_from_db()
+    assert (attempt.log_bytes, attempt.log_truncated) == (10, True)
+    worker.tell(execution, "start")
+    assert worker.tell(execution, "complete", reason="exit", exit_code=0, log_truncated=False).status_code == 200
+    (shown,) = client.get(f"{API}/executions/{execution.id}/attempts").json()["results"]
+    assert shown["log_truncated"] is True, "whatever its worker says"
+
+
+def test_so_is_a_log_in_too_many_pieces(worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "MAX_LOG_CHUNKS", 2)
+    log(worker, execution, *(chunk(n, b"x") for n in range(4)))
+    assert stored(execution) == [b"x", b"x"]
+    assert execution.attempts.get().log_truncated
+
+
+def test_another_attempt_may_write_as_much_again(
+    worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_LOG_BYTES", 4)
+    log(worker, execution, chunk(0, b"four"), chunk(1, b"more"))
+    again(worker, execution)
+    log(worker, execution, chunk(0, b"anew"))
+    assert stored(execution) == [b"anew"]
+    marks = execution.attempts.order_by("number").values_list("log_truncated", flat=True)
+    assert list(marks) == [True, False]
+
+
+def announce(worker: RestWorker, execution: Any, name: str, size: int = 1) -> Any:
+    return worker.tell(execution, "outputs", size=size, sha256=hashlib.sha256(name.encode()).hexdigest())
+
+
+def assert_refused(response: Any) -> None:
+    assert response.status_code == 400
+    assert [error["field"] for error in response.json()["errors"]] == ["size"]
+
+
+def test_only_so_many_outputs_are_taken_and_one_that_is_announced_again_is_one(
+    worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_OUTPUT_FILES", 2)
+    for name in ("a", "a", "b", "b", "b"):
+        assert announce(worker, execution, name).status_code == 201
+    assert_refused(announce(worker, execution, "c"))
+    assert announce(worker, execution, "b").status_code == 201
+    attempt = execution.attempts.get()
+    assert (attempt.output_files, attempt.output_bytes) == (2, 2)
+    again(worker, execution)
+    assert announce(worker, execution, "c").status_code == 201
+
+
+def test_only_so_many_bytes_of_outputs_are_taken(
+    worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_OUTPUT_BYTES", 10)
+    assert announce(worker, execution, "a", 6).status_code == 201
+    assert_refused(announce(worker, execution, "b", 5))
+    assert announce(worker, execution, "c", 4).status_code == 201
+    assert_refused(announce(worker, execution, "d", 1))
+    assert announce(worker, execution, "e", 0).status_code == 201
+
+
+@pytest.mark.parametrize(("verb", "body"), [("logs", {"chunks": [chunk(0, b"x")]}), ("outputs", {})])
+def test_it_costs_one_statement_however_much_was_said_before(
+    worker: RestWorker, execution: Any, verb: str, body: dict[str, Any]
+) -> None:
+    def statements(name: str) -> int:
+        said = body or {"size": 1, "sha256": hashlib.sha256(name.encode()).hexdigest()}
+        with CaptureQueriesContext(connection) as captured:
+            assert worker.tell(execution, verb, **said).status_code < 300
+        return sum("jobs_attempt" in query["sql"] or "jobs_logchunk" in query["sql"] for query in captured)
+
+    assert (statements("a"), statements("b")) == (1, 1)
