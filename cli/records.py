@@ -219,6 +219,7 @@ class Worker:
     runs: int | None  # None: it has not said yet
     load: float | None
     used_at: str | None
+    refusal: str  # why it takes no work
     capabilities: tuple[str, ...]
     raw: JsonObject = field(repr=False, compare=False)
 
@@ -239,6 +240,7 @@ class Worker:
             runs=_optional_number(usage, "runs"),
             load=float(load) if isinstance(load, int | float) else None,
             used_at=_optional_text(usage, "at"),
+            refusal=_optional_text(data, "refusal") or "",
             capabilities=tuple(sorted(str(name) for name in names)),
             raw=data,
         )

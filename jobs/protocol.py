@@ -14,6 +14,7 @@ PROTOCOL_VERSION = 1
 
 # So many pieces of a log are said at once.
 MAX_CHUNKS_SAID = 1000
+MAX_REFUSAL_LENGTH = 2000
 # A run whose deadline passed while it was fetched begins and is stopped: it ends as any that came too late.
 MIN_WALL_SECONDS = 0.01
 
@@ -33,6 +34,7 @@ class Offer:
     capabilities: Sequence[str]
     details: Mapping[str, object]
     resources: Mapping[str, int] = field(default_factory=dict)
+    refusal: str = ""  # why it takes no work, though it is here
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers.configuration import WorkerSettings
-from workers.sandbox import Host, Interpreter
+from workers.sandbox import Host, Interpreter, SelfTest
 
 MEGABYTE = 1024 * 1024
 SLOTS_PER_CPU = 4
@@ -51,9 +51,13 @@ def measure_capacity(settings: WorkerSettings) -> Capacity:
     )
 
 
-def describe_host(host: Host, interpreters: Mapping[str, Interpreter]) -> dict[str, object]:
+def describe_host(
+    host: Host, interpreters: Mapping[str, Interpreter], self_test: SelfTest | None = None
+) -> dict[str, object]:
     """What was found on the machine as a whole, whatever part of it this worker offers."""
+    tested = {} if self_test is None else {"self_test": self_test.in_short()}
     return {
+        **tested,
         "bubblewrap": host.version,
         "cgroups": str(host.cgroup_mode),
         "network": False,  # no run is given any

@@ -19,3 +19,4 @@ class WorkerSettings:
     cache_mb: int
     resources: Mapping[str, int] = field(default_factory=dict)
     on_host: int = 1  # how many workers share the machine
+    allow_weak_sandbox: bool = False  # take work also if the sandbox's own test fails

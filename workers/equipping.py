@@ -6,6 +6,7 @@ However a worker speaks to the control plane, it is made here, so that all of th
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import resource
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from jobs.protocol import Offer
+from jobs.protocol import MAX_REFUSAL_LENGTH, Offer
 from workers.agent import SAFETY_SHARE
 from workers.artifact_cache import ArtifactCache
 from workers.capacity import MEGABYTE, describe_host, measure_capacity
@@ -24,7 +25,25 @@ from workers.guardian import Guardian
 from workers.held_runs import HeldRuns
 from workers.log_stream import LogFlusher
 from workers.run import Equipment
-from workers.sandbox import Host, Interpreter, Sandbox, clean_leftovers, detect_host, find_runtimes
+from workers.sandbox import (
+    Host,
+    Interpreter,
+    Sandbox,
+    SelfTest,
+    clean_leftovers,
+    detect_host,
+    find_runtimes,
+    run_self_test,
+)
+
+logger = logging.getLogger(__name__)
+
+# What a worker offers whose sandbox has held against every attempt to leave it.
+UNTRUSTED_OK = "untrusted-ok"
+REMEDY = (
+    "Mend the host (docs/sandbox.md tells how) and restart the worker; or set PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX=1, if"
+    " you trust whoever writes its jobs."
+)
 
 READY_SLOTS = 4  # before the first run; the others when they are needed
 
@@ -64,6 +83,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
     host = detect_host()
     clean_leftovers()
     interpreters = find_runtimes(host)
+    self_test = _test_sandbox(host, state, interpreters)
     capacity = measure_capacity(settings)
     offer = Offer(
         name=capacity.name,
@@ -74,11 +94,37 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
         cpu=capacity.cpu,
         memory_mb=capacity.memory_mb,
         disk_mb=capacity.disk_mb,
-        capabilities=sorted(interpreters),
-        details=describe_host(host, interpreters),
+        capabilities=sorted([*interpreters, *([UNTRUSTED_OK] if self_test.trustworthy else [])]),
+        details=describe_host(host, interpreters, self_test),
         resources=capacity.resources,
+        refusal=refusal_of(self_test, allow_weak=settings.allow_weak_sandbox),
     )
+    if offer.refusal:
+        logger.error("This worker refuses work. %s", offer.refusal)
+    elif not self_test.trustworthy:
+        logger.warning("This worker does not offer %s. %s", UNTRUSTED_OK, self_test.shortcoming)
     return Workshop(settings, state, lock, host, interpreters, offer)
+
+
+def refusal_of(self_test: SelfTest, *, allow_weak: bool) -> str:
+    """What was not tried is no reason to refuse: it only is no reason to trust."""
+    if allow_weak or not self_test.problem:
+        return ""
+    return f"{self_test.problem} {REMEDY}"[:MAX_REFUSAL_LENGTH]
+
+
+def _test_sandbox(host: Host, state: Path, interpreters: Mapping[str, Interpreter]) -> SelfTest:
+    python = interpreters.get("python")
+    sandbox = Sandbox(host)
+    try:
+        return run_self_test(
+            sandbox,
+            worker_directory=state,
+            python=python.path if python else None,
+            memory_is_metered=host.memory_is_metered,
+        )
+    finally:
+        sandbox.close()
 
 
 def make_guardian(lease_seconds: float) -> Guardian:

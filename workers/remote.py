@@ -80,6 +80,14 @@ def worker(  # noqa: PLR0917 - typer calls it by name
             envvar="PUNCTUAL_WORKER_DRAIN_SECONDS", min=0, help="How long runs may finish when it is stopped."
         ),
     ] = 60.0,
+    allow_weak_sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--allow-weak-sandbox",
+            envvar="PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX",
+            help="Take work also if the sandbox fails its own test, for jobs that do not ask for untrusted-ok.",
+        ),
+    ] = False,
     ca_file: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Certificates to trust beside the system's, in PEM form."),
@@ -104,6 +112,7 @@ def worker(  # noqa: PLR0917 - typer calls it by name
         cache_mb=cache_mb,
         resources=_resources(resource or []),
         on_host=workers_on_host,
+        allow_weak_sandbox=allow_weak_sandbox,
     )
     problem = RemoteWorker(settings, url=url, token=token, ca_file=str(ca_file) if ca_file else None).run()
     if problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli.app import app, connect
 from cli.commands.options import FormatOption
-from cli.terminal import Format, shown_time, write_json, write_table
+from cli.terminal import Format, say, shown_time, write_json, write_table
 
 
 @app.command()
@@ -19,7 +19,7 @@ def workers(output: FormatOption = Format.TABLE) -> None:
         (
             worker.id,
             worker.name,
-            worker.status,
+            f"{worker.status}, refuses work" if worker.refusal else worker.status,
             worker.host,
             worker.pool,
             f"{_shown(worker.runs)}/{_shown(worker.slots)}",
@@ -30,6 +30,9 @@ def workers(output: FormatOption = Format.TABLE) -> None:
         for worker in found
     ]
     write_table(("ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "LOAD", "AS OF", "CAPABILITIES"), rows)
+    for worker in found:
+        if worker.refusal:
+            say(f"{worker.name} refuses work. {worker.refusal}")
 
 
 def _shown(value: float | None) -> str:

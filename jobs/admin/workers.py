@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin
@@ -16,7 +17,18 @@ from jobs.services.leases import drain_worker
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
-    list_display = ["name", "status_badge", "lease_until", "pool", "host", "in_use", "cpu", "memory_mb", "able_to"]
+    list_display = [
+        "name",
+        "status_badge",
+        "lease_until",
+        "pool",
+        "host",
+        "in_use",
+        "cpu",
+        "memory_mb",
+        "able_to",
+        "refuses",
+    ]
     list_filter = ["status", "pool", "transport"]
     search_fields = ["name", "host", "=id"]
     ordering = ["name"]
@@ -35,6 +47,10 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     @admin.display(description="status", ordering="status")
     def status_badge(self, worker: Worker) -> SafeString:
         return badge(worker.status)
+
+    @admin.display(description="refuses work", ordering="refusal")
+    def refuses(self, worker: Worker) -> str:
+        return Truncator(worker.refusal).chars(120)
 
     @admin.display(description="runs of slots", ordering="slots")
     def in_use(self, worker: Worker) -> str:

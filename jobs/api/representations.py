@@ -211,7 +211,7 @@ class WorkerOutput(serializers.ModelSerializer[Worker]):
         model = Worker
         fields = [
             "id", "name", "pool", "host", "status", "incarnation", "lease_until", "capabilities", "slots", "cpu",
-            "memory_mb", "disk_mb", "resources", "transport", "usage", "details", "registered_at",
+            "memory_mb", "disk_mb", "resources", "transport", "refusal", "usage", "details", "registered_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -16,7 +16,7 @@ from rest_framework import serializers
 from jobs import conf
 from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
 from jobs.planning import MAX_AMOUNT, is_resource_name
-from jobs.protocol import MAX_CHUNKS_SAID, Chunk, Hold, Offer, Report, StoredOutput, Usage
+from jobs.protocol import MAX_CHUNKS_SAID, MAX_REFUSAL_LENGTH, Chunk, Hold, Offer, Report, StoredOutput, Usage
 from jobs.states import Reason
 from jobs.storable import MAX_PATH_LENGTH, is_safe_path, is_storable_json, printed_excess
 
@@ -95,6 +95,12 @@ class OfferInput(StrictSerializer):
     capabilities = BoundedListField(child=TextField(max_length=63), default=list, max_length=64)
     details = DescriptionField(default=dict)
     resources = serializers.DictField(child=WholeNumberField(min_value=0, max_value=MAX_AMOUNT), default=dict)
+    refusal = TextField(
+        default="",
+        allow_blank=True,
+        max_length=MAX_REFUSAL_LENGTH,
+        help_text="Why it takes no work: it is seen, and given nothing. Empty: it takes work.",
+    )
 
     def validate_resources(self, value: dict[str, int]) -> dict[str, int]:
         if len(value) > conf.MAX_RESOURCES:

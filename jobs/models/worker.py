@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from jobs.messages import Transport
 from jobs.models.ids import new_id
+from jobs.protocol import MAX_REFUSAL_LENGTH
 
 
 class WorkerStatus(models.TextChoices):
@@ -42,6 +43,13 @@ class Worker(models.Model):
     disk_mb = models.PositiveIntegerField()
     resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     usage = models.JSONField(null=True, help_text="What it used, and when: its last renewal's words.")
+    refusal = models.CharField(
+        max_length=MAX_REFUSAL_LENGTH,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why it is given nothing, in its own words: its sandbox failed its test. Empty: it takes work.",
+    )
     registered_at = models.DateTimeField()
     transport = models.CharField(
         max_length=16,

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from jobs import conf
-from jobs.models import Condition, Dependency, Execution, JobState, Worker, WorkerStatus
+from jobs.models import LIVING, Condition, Dependency, Execution, JobState, Worker, WorkerStatus
 from jobs.planning import Gate, Plan, plan
 from jobs.services import schedules
 from jobs.services.database import bounded
@@ -46,7 +46,7 @@ def explain_execution(execution_id: UUID) -> Explanation:
         own = [*_dependency_gates(execution), _time_gate(execution), *_pause_gates(execution)]
         made = _plan_around(execution)
         placing = [_with_holders(gate, execution) for gate in made.gates.get(execution_id, [])]
-        placing += _suspect_gates(execution)
+        placing += [*_suspect_gates(execution), *_refusal_gates(execution)]
         return Explanation(execution_id, execution.state, _words(execution, own, made), [*own, *placing])
 
 
@@ -124,6 +124,15 @@ def _suspect_gates(execution: Execution) -> Iterator[Gate]:
     for worker in suspects.order_by("name")[:MAX_HOLDERS_SHOWN]:
         words = f"{worker.name} is suspect: it took nothing of what was placed on it, and gets nothing until it does."
         yield Gate("suspect", False, words, worker.status, None, [worker.id])
+
+
+def _refusal_gates(execution: Execution) -> Iterator[Gate]:
+    """Workers that are here and take nothing, by their own word."""
+    refusing = Worker.objects.filter(pool=execution.queue.pool, status__in=LIVING, lease_until__gt=Now())
+    if execution.pinned_worker_id is not None:
+        refusing = refusing.filter(id=execution.pinned_worker_id)
+    for worker in refusing.exclude(refusal="").order_by("name")[:MAX_HOLDERS_SHOWN]:
+        yield Gate("refusal", False, f"{worker.name} refuses work. {worker.refusal}", None, None, [worker.id])
 
 
 def _with_holders(gate: Gate, execution: Execution) -> Gate:

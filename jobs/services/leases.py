@@ -48,6 +48,7 @@ def register_worker(offer: Offer, *, token_id: UUID | None = None) -> Registrati
                 "disk_mb": offer.disk_mb,
                 "transport": Transport.REST if token_id else Transport.CELERY,
                 "token_id": token_id,
+                "refusal": offer.refusal,
                 "resources": json.dumps(dict(offer.resources)),
             },
             Registration,

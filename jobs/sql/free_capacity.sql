@@ -18,6 +18,6 @@ SELECT w.id, w.incarnation, w.capabilities, w.name,
                        FROM active CROSS JOIN LATERAL jsonb_each_text(active.resources) need
                       WHERE active.resources <> '{}' GROUP BY worker_id, need.key) counted
               GROUP BY worker_id) r ON r.worker_id = w.id
- WHERE w.pool = %(pool)s AND w.status = 'online' AND w.lease_until > statement_timestamp()
+ WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = '' AND w.lease_until > statement_timestamp()
    AND (%(full_ones)s OR w.slots > coalesce(a.slots, 0))
  ORDER BY w.id

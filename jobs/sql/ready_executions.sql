@@ -28,7 +28,8 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                        LIMIT coalesce(v.max_concurrency, 0)) o) own
         WHERE (v.max_concurrency IS NULL OR v.max_concurrency > own.earlier)
           AND EXISTS (SELECT FROM jobs_worker w
-                       WHERE w.pool = %(pool)s AND w.status = 'online' AND w.lease_until > statement_timestamp()
+                       WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = ''
+                         AND w.lease_until > statement_timestamp()
                          AND (e.pinned_worker_id IS NULL OR w.id = e.pinned_worker_id)
                          AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
                          AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb

@@ -189,4 +189,5 @@ PUNCTUAL_WORKER = WorkerSettings(
     cache_mb=environment.worker_cache_mb,
     resources=environment.worker_resources,
     on_host=environment.workers_on_host,
+    allow_weak_sandbox=environment.worker_allow_weak_sandbox,
 )

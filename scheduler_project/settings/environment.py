@@ -62,6 +62,7 @@ class Environment(BaseSettings):
     worker_state_dir: str = Field("var/worker", validation_alias="PUNCTUAL_WORKER_STATE_DIR")
     worker_drain_seconds: float = Field(60, ge=0, validation_alias="PUNCTUAL_WORKER_DRAIN_SECONDS")
     worker_cache_mb: int = Field(2048, ge=1, validation_alias="PUNCTUAL_WORKER_CACHE_MB")
+    worker_allow_weak_sandbox: bool = Field(False, validation_alias="PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX")
     workers_on_host: int = Field(1, ge=1, le=1000, validation_alias="PUNCTUAL_WORKERS_ON_HOST")
 
     @field_validator("allowed_hosts", "csrf_trusted_origins", mode="before")

@@ -10,6 +10,7 @@ from workers.sandbox.host import Host, detect_host
 from workers.sandbox.run import Run
 from workers.sandbox.runtimes import Interpreter, command_for, find_runtimes
 from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.self_test import SelfTest, run_self_test
 from workers.sandbox.values import EndReason, InputFile, Limits, Outcome, Program, Stream
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxUnavailable",
+    "SelfTest",
     "Stream",
     "clean_leftovers",
     "command_for",
     "detect_host",
     "find_bwrap",
     "find_runtimes",
+    "run_self_test",
 ]

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import struct
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from types import ModuleType
 
 from workers.sandbox.errors import SandboxUnavailable
@@ -21,6 +21,10 @@ SET_ID_BITS = (stat.S_ISUID, stat.S_ISGID)
 DEVICES = (stat.S_IFCHR, stat.S_IFBLK)
 CREATING = (os.O_CREAT, 0o20000000)  # __O_TMPFILE; without either the register of the mode holds anything
 UNIX, INET, INET6, NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
+KIND = 0xF  # the rest are flags
+# What would only load a kernel module that hardly anybody uses: reliable datagrams, SCTP, DCCP, L2TP, UDP-Lite.
+ODD_KINDS = (4, 5, 6)
+ODD_PROTOCOLS = (33, 115, 132, 136)
 TERMINAL_INJECTIONS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX
 INT = 0xFFFFFFFF  # the kernel reads an int: what stands above it must not make a difference
 MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
@@ -48,6 +52,13 @@ def program(*, memory_is_metered: bool = True) -> bytes:
 def digest(*, memory_is_metered: bool = True) -> str:
     """What tells one filter from another, for the receipt of a run."""
     return hashlib.sha256(program(memory_is_metered=memory_is_metered)).hexdigest()
+
+
+def numbers(names: Iterable[str]) -> dict[str, int]:
+    """Those of this machine; what it does not have is left out."""
+    library = _library()
+    found = {name: int(library.resolve_syscall(library.system_arch(), name)) for name in names}
+    return {name: number for name, number in found.items() if number >= 0}
 
 
 def compile_for(architecture: int, refused: Set[str] = frozenset()) -> bytes:
@@ -118,6 +129,12 @@ class _Filter:
                 self._rule(refuse, name, self._has(at, stat.S_IFMT(0xFFFF), kind))
         for name in ("socket", "socketpair"):
             self._refuse_families(library.ERRNO(errno.EAFNOSUPPORT), name)
+        for family in (INET, INET6):
+            inet = library.Arg(0, library.EQ, family)
+            for kind in ODD_KINDS:
+                self._rule(library.ERRNO(errno.ESOCKTNOSUPPORT), "socket", inet, self._has(1, KIND, kind))
+            for protocol in ODD_PROTOCOLS:
+                self._rule(library.ERRNO(errno.EPROTONOSUPPORT), "socket", inet, self._has(2, INT, protocol))
         return self._compiled()
 
     def _refuse_families(self, refuse: int, name: str) -> None:

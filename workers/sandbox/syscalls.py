@@ -53,7 +53,7 @@ SYSTEM = "getrandom sysinfo uname"
 ALLOWED = frozenset(" ".join((FILES, WAITING, MEMORY, PROCESSES, TIME, SOCKETS, MESSAGES, SYSTEM)).split())
 
 # Of these, what a program may not do where nobody counts the memory that it leaves in no process.
-UNMETERED = frozenset(("memfd_create", "shmget"))
+UNMETERED = frozenset(("memfd_create", "msgget", "semget", "shmget"))
 
 # Of the host's own disks, if anything: what a program may write to is memory.
 WITHOUT_EFFECT = frozenset(("sync", "syncfs"))

@@ -17,11 +17,19 @@ from tests.integration.sandbox.driving import (
 )
 from workers.guardian import Guardian
 from workers.guardian_process import now
-from workers.sandbox import EndReason, Run, Sandbox, Stream
+from workers.sandbox import EndReason, Run, Sandbox, Stream, run_self_test
+from workers.sandbox.self_test import PROBES
 
 __all__ = ["CASES"]
 
 FOREVER = 600.0
+
+
+@case
+def nothing_breaks_out(sandbox: Sandbox) -> None:
+    here = Path(__file__).parent
+    result = run_self_test(sandbox, worker_directory=here, python="/usr/bin/python3", memory_is_metered=True)
+    assert result.held == tuple(PROBES), result
 
 
 @case

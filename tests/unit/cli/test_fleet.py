@@ -30,6 +30,14 @@ def test_a_worker_without_details_is_shown_all_the_same(server: RecordingServer)
     assert punctual("workers", url=server.url).stdout.splitlines()[1].split("\t")[-1] == "bash, binary, python"
 
 
+def test_a_worker_that_refuses_work_says_why(server: RecordingServer) -> None:
+    weak = WORKER | {"status": "online", "refusal": "The sandbox\x1b[2J does not hold."}
+    server.answer("GET", "/api/v1/workers?limit=100", {"results": [weak, WORKER], "next": None})
+    ended = punctual("workers", url=server.url)
+    assert [line.split("\t")[2] for line in ended.stdout.splitlines()[1:]] == ["online, refuses work", "draining"]
+    assert ended.stderr.splitlines() == ["alpha refuses work. The sandbox\\x1b[2J does not hold."]
+
+
 def test_queues_say_whether_they_are_paused(server: RecordingServer) -> None:
     narrow = QUEUE | {"name": "narrow", "paused": True, "max_concurrency": 2, "priority": 5}
     server.answer("GET", "/api/v1/queues?limit=100", {"results": [QUEUE, narrow], "next": None})

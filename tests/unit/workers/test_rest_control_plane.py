@@ -97,7 +97,7 @@ def test_registering_says_all_of_the_offer(server: RecordingServer, plane: RestC
     assert asked.headers["authorization"] == "Bearer the-token"
     assert set(body_of(server)) == {
         *("name", "instance", "pool", "host", "slots", "cpu", "memory_mb", "disk_mb"),
-        *("capabilities", "details", "resources"),
+        *("capabilities", "details", "resources", "refusal"),
     }
 
 

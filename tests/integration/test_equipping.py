@@ -1,0 +1,53 @@
+"""What a worker offers of its machine's sandbox, once it has tried it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from workers.configuration import WorkerSettings
+from workers.equipping import UNTRUSTED_OK, open_workshop
+from workers.sandbox import seccomp
+from workers.sandbox.self_test import PROBES
+
+ALLOW_EVERYTHING = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> WorkerSettings:
+    return WorkerSettings("alpha", "default", 1, 1.0, 64, 64, str(tmp_path / "state"), 1, 1)
+
+
+@pytest.fixture
+def weak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seccomp, "program", lambda memory_is_metered: ALLOW_EVERYTHING)
+
+
+def test_a_sound_host_offers_to_run_what_nobody_trusts(settings: WorkerSettings) -> None:
+    workshop = open_workshop(settings)
+    os.close(workshop.lock)
+    assert (UNTRUSTED_OK in workshop.offer.capabilities) == workshop.host.memory_is_metered
+    assert workshop.offer.refusal == ""
+    assert workshop.offer.details["self_test"] == {"held": len(PROBES), "failed": {}, "not_tried": []}
+
+
+@pytest.mark.usefixtures("weak")
+def test_a_weak_host_refuses_work_and_says_why(settings: WorkerSettings, caplog: pytest.LogCaptureFixture) -> None:
+    workshop = open_workshop(settings)
+    os.close(workshop.lock)
+    assert UNTRUSTED_OK not in workshop.offer.capabilities
+    assert "keyrings (" in workshop.offer.refusal
+    assert "PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX" in workshop.offer.refusal
+    assert workshop.offer.refusal in caplog.text
+
+    allowed = open_workshop(dataclasses.replace(settings, allow_weak_sandbox=True))
+    os.close(allowed.lock)
+    assert allowed.offer.refusal == ""
+    assert UNTRUSTED_OK not in allowed.offer.capabilities
+    assert "bash" in allowed.offer.capabilities
+    assert "keyrings" in str(allowed.offer.details["self_test"])
+    assert f"does not offer {UNTRUSTED_OK}" in caplog.text
