@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from jobs.states import TERMINAL
+from jobs.states import TERMINAL, State
 from scheduler_project.embedded.layout import Layout
 from scheduler_project.embedded.ports import LOOPBACK
 from scheduler_project.embedded.problems import StackProblem
@@ -59,12 +59,22 @@ def _wait_for_end(api: _Api, job: str, require_alive: Callable[[], None], second
             status = str(execution["status"])
             if status in TERMINAL:
                 return dict(execution)
+            if status == State.READY:
+                _require_willing(api)
         require_alive()
         time.sleep(POLL_SECONDS)
     raise StackProblem(
         f"The hello job did not end within {seconds:.0f} seconds; it is {status}.",
         log=api.layout.log("worker"),
     )
+
+
+def _require_willing(api: _Api) -> None:
+    """A worker whose sandbox failed its test will not run it however long one waits."""
+    workers = api.json("GET", "/workers?status=online").get("results")
+    refusals = [str(worker["refusal"]) for worker in workers] if isinstance(workers, list) else []
+    if refusals and all(refusals):
+        raise StackProblem(f"The worker refuses work. {refusals[0]}")
 
 
 class _Api:

@@ -1,0 +1,46 @@
+"""The first job of a stack, when the only worker will not run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler_project.embedded.hello import run_hello_job
+from scheduler_project.embedded.layout import Layout
+from scheduler_project.embedded.problems import StackProblem
+from tests.unit.cli.server import RecordingServer
+
+API = "/api/v1"
+READY = {"id": "E", "status": "ready"}
+ENDED = {"id": "E", "status": "succeeded", "exit_code": 0}
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    running = RecordingServer()
+    running.answer("POST", f"{API}/jobs", {"id": "J"}, status=201)
+    running.answer("GET", f"{API}/executions?job_id=J", {"results": [READY]}, times=3)
+    running.answer("GET", f"{API}/executions?job_id=J", {"results": [ENDED]})
+    running.answer("GET", f"{API}/executions/E/logs", b"hello\n")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def layout(server: RecordingServer, tmp_path: Path) -> Layout:
+    return Layout(tmp_path, int(server.url.rpartition(":")[2]), 1)
+
+
+def test_a_worker_that_refuses_work_is_told_at_once(server: RecordingServer, layout: Layout) -> None:
+    refusing = {"results": [{"refusal": "Its sandbox does not hold."}]}
+    server.answer("GET", f"{API}/workers?status=online", refusing)
+    with pytest.raises(StackProblem, match=r"The worker refuses work\. Its sandbox does not hold\."):
+        run_hello_job(layout, "token", lambda: None)
+
+
+@pytest.mark.parametrize("workers", [[], [{"refusal": ""}], [{"refusal": "No."}, {"refusal": ""}]])
+def test_others_are_waited_for(server: RecordingServer, layout: Layout, workers: list[dict[str, str]]) -> None:
+    server.answer("GET", f"{API}/workers?status=online", {"results": workers})
+    assert run_hello_job(layout, "token", lambda: None).log == "hello\n"
