@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0023_attempt_peak_disk")]
+    dependencies = [("jobs", "0019_attempt_peak_disk")]
 
     operations = [
         migrations.AddField(
