@@ -20,6 +20,9 @@ from jobs.storable import MAX_PATH_LENGTH, is_safe_name, is_storable_json, print
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16
+MAX_ENTRIES = 20 * conf.MAX_OUTPUT_FILES  # looked at, whatever they are: more would keep the worker busy for nothing
+MAX_PROBLEMS = 20
+SHOWN_CHARACTERS = 200
 READ_BYTES = 1024 * 1024
 Store = Callable[[StoredOutput, IO[bytes]], None]
 
@@ -29,69 +32,116 @@ class Collected:
     outputs: list[StoredOutput] = field(default_factory=list)
     result: object = None
     problems: list[str] = field(default_factory=list)
+    unsaid: int = 0  # problems beyond those that are told
+
+    def report(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self.unsaid += 1
 
 
 def collect_outputs(directory: int, store: Store) -> Collected:
     """Stores every acceptable file under the given directory descriptor."""
     collected = Collected()
     total = 0
-    for name, descriptor in _regular_files(directory, "", collected.problems, MAX_DEPTH):
+    for name, descriptor in _Walk(collected).regular_files(directory, "", MAX_DEPTH):
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if len(collected.outputs) >= conf.MAX_OUTPUT_FILES:
-                collected.problems.append(f"more than {conf.MAX_OUTPUT_FILES} output files; the rest was left out")
+                collected.report(f"more than {conf.MAX_OUTPUT_FILES} output files; the rest was left out")
                 break
             if total + size > conf.MAX_OUTPUT_BYTES:
-                collected.problems.append(f"{name}: outputs exceed {conf.MAX_OUTPUT_BYTES} bytes in all; left out")
+                collected.report(f"{_shown(name)}: outputs exceed {conf.MAX_OUTPUT_BYTES} bytes in all; left out")
+                continue
+            digest = _digest(file, size)
+            if digest is None:
+                collected.report(f"{_shown(name)}: changed while it was read; left out")
                 continue
             total += size
-            output = StoredOutput(name, size, _digest(file))
+            output = StoredOutput(name, size, digest)
             store(output, file)
             collected.outputs.append(output)
             if name == RESULT_NAME:
                 _read_result(file, size, collected)
+    if collected.unsaid:
+        collected.problems.append(f"and {collected.unsaid} more")
     return collected
 
 
-def _regular_files(directory: int, prefix: str, problems: list[str], depth: int) -> Iterator[tuple[str, int]]:
-    for name in sorted(os.listdir(directory)):
-        path = prefix + name
-        if not is_safe_name(name) or len(path) > MAX_PATH_LENGTH:
-            problems.append(f"{path.encode('utf-8', 'backslashreplace')!r}: not an acceptable file name; left out")
-            continue
-        try:
-            # O_NONBLOCK: opening a FIFO that nobody writes to must not wait.
-            descriptor = os.open(
-                name,
-                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC,
-                dir_fd=directory,
-            )
-        except OSError as error:
-            problems.append(f"{path}: {error.strerror}; left out")
-            continue
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            yield path, descriptor
-            continue
-        try:
-            if stat.S_ISDIR(status.st_mode) and depth > 0:
-                yield from _regular_files(descriptor, f"{path}/", problems, depth - 1)
+class _Walk:
+    def __init__(self, collected: Collected) -> None:
+        self._report = collected.report
+        self._left = MAX_ENTRIES
+
+    def regular_files(self, directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
+        """Yields each with a descriptor, which is then the caller's."""
+        for name in sorted(os.listdir(directory)):
+            path = prefix + name
+            self._left -= 1
+            if self._left < 0:
+                if self._left == -1:
+                    self._report(f"more than {MAX_ENTRIES} files and directories; the rest was left out")
+                return
+            if not is_safe_name(name) or len(path) > MAX_PATH_LENGTH:
+                self._report(f"{_shown(path)}: not an acceptable file name; left out")
+                continue
+            try:
+                found = _open(name, directory, into=depth > 0)
+            except OSError as error:
+                self._report(f"{_shown(path)}: {error.strerror}; left out")
+                continue
+            if found is None:
+                self._report(f"{_shown(path)}: neither a regular file nor a directory; left out")
+            elif stat.S_ISREG(os.fstat(found).st_mode):
+                yield path, found
             else:
-                problems.append(f"{path}: neither a regular file nor a directory; left out")
-        finally:
-            os.close(descriptor)
+                try:
+                    yield from self.regular_files(found, f"{path}/", depth - 1)
+                finally:
+                    os.close(found)
 
 
-def _digest(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while piece := file.read(READ_BYTES):
+def _open(name: str, directory: int, *, into: bool) -> int | None:
+    """Only a file that has one name, or a directory to go into, is opened; the rest is looked at, and None."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        status = os.fstat(handle)
+        is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if not is_file and not (into and stat.S_ISDIR(status.st_mode)):
+            return None
+        way = f"/proc/self/fd/{handle}"
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            return os.open(way, flags)
+        except PermissionError:
+            # A worker that is not root is held up by modes; the file is its own, whatever the program did to it.
+            os.chmod(way, 0o600 if is_file else 0o700)
+            return os.open(way, flags)
+    finally:
+        os.close(handle)
+
+
+def _shown(path: str) -> str:
+    """What a stranger called it, as plain text and not at any length."""
+    text = path if path.isprintable() else repr(path.encode("utf-8", "backslashreplace"))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _digest(file: IO[bytes], size: int) -> str | None:
+    """None if it is no longer as long as it was."""
+    digest, left = hashlib.sha256(), size
+    while piece := file.read(min(READ_BYTES, left + 1)):
         digest.update(piece)
-    return digest.hexdigest()
+        left -= len(piece)
+        if left < 0:
+            return None
+    return None if left else digest.hexdigest()
 
 
 def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
     if size > conf.MAX_RESULT_BYTES:
-        collected.problems.append(f"{RESULT_NAME}: larger than {conf.MAX_RESULT_BYTES} bytes; not taken as the result")
+        collected.report(f"{RESULT_NAME}: larger than {conf.MAX_RESULT_BYTES} bytes; not taken as the result")
         return
     file.seek(0)
     try:
@@ -100,4 +150,4 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
             raise ValueError(RESULT_NAME)
         collected.result = result
     except (ValueError, RecursionError):
-        collected.problems.append(f"{RESULT_NAME}: not valid JSON; not taken as the result")
+        collected.report(f"{RESULT_NAME}: not valid JSON; not taken as the result")

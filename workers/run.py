@@ -183,7 +183,7 @@ def _succeed(equipment: Equipment, hold: Hold, run: Run, outcome: Outcome) -> Re
         exit_code=0,
         result=collected.result,
         outputs=collected.outputs,
-        error="\n".join(collected.problems[:20]),
+        error="\n".join(collected.problems),
         **_measured(outcome),
     )
 

@@ -270,3 +270,41 @@ def test_a_store_that_fails_is_heard(out: Path) -> None:
     with pytest.raises(ConnectionError):
         collect_outputs(descriptor, fail)
     os.close(descriptor)
+
+
+def test_endless_problems_are_told_briefly(out: Path, shelf: Shelf) -> None:
+    for number in range(100):
+        (out / f"{number:03}\n{'x' * 240}").touch()
+    (out / "good").write_bytes(b"good")
+    collected = collect(out, shelf)
+    assert shelf.files == {"good": b"good"}
+    assert len(collected.problems) == outputs.MAX_PROBLEMS + 1
+    assert collected.problems[-1] == f"and {100 - outputs.MAX_PROBLEMS} more"
+    assert max(map(len, collected.problems)) < 300
+
+
+def test_no_more_entries_are_looked_at_than_the_cap(out: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "MAX_ENTRIES", 5)
+    for name in ("a/b", "c/d", "e/f", "g"):
+        (out / name).mkdir(parents=True)
+    (out / "z").write_bytes(b"z")
+    collected = collect(out, shelf)
+    assert shelf.files == {}
+    assert collected.problems == ["more than 5 files and directories; the rest was left out"]
+
+
+@pytest.mark.parametrize("change", [b"", b"shorter", b"longer than it was"])
+def test_a_file_that_changes_while_it_is_read_is_left_out(
+    out: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, change: bytes
+) -> None:
+    (out / "file").write_bytes(b"as it was first")
+    digest = outputs._digest
+
+    def later(file: IO[bytes], size: int) -> str | None:
+        (out / "file").write_bytes(change)
+        return digest(file, size)
+
+    monkeypatch.setattr(outputs, "_digest", later)
+    collected = collect(out, shelf)
+    assert (shelf.files, collected.outputs) == ({}, [])
+    assert collected.problems == ["file: changed while it was read; left out"]
