@@ -36,7 +36,7 @@ class Sandbox:
         self._host = host
         self._own_root = bubblewrap.own_root_arguments()
         self._filter = seccomp.program(memory_is_metered=host.memory_is_metered)
-        self._libraries = bubblewrap.private_libraries(host.bwrap) if host.drop_uid is not None else ()
+        self._libraries = bubblewrap.private_libraries(host.bwrap)
         launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
         self._slots = Slots(launcher, host.cgroups, share=host.slots_share)
         self._finalizer = weakref.finalize(self, self._slots.close)
@@ -109,7 +109,7 @@ class Sandbox:
             if shares:
                 arguments += bubblewrap.shared_root_arguments()
             else:
-                # a checkout in root's home is closed to the uid that bubblewrap runs as, and so are its libraries
+                # a copy of bubblewrap has no libraries beside it, and those in root's home are closed to its uid
                 libraries = [lend_own(os.open(path, OPENING)) for path in self._libraries]
                 environment = _preload(libraries)
                 arguments += self._own_root

@@ -56,6 +56,7 @@ SYS_MOUNT_SETATTR = 442  # the same on every architecture
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 READ_ONLY, NO_SUID, NO_DEVICES = 1, 2, 4
 PR_SET_DUMPABLE = 4
+MFD_EXEC = 0x10
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -222,6 +223,26 @@ def launch(bwrap: str, request: Mapping[str, object], fds: list[int]) -> tuple[d
     return {"child": child, "monitor": monitor, "namespaces": namespaces}, opened
 
 
+def _own_copy(bwrap: int) -> int:
+    """Return a descriptor by which one run may execute bubblewrap where the slot has no copy; it is the caller's.
+
+    Pid 1 of a run is bubblewrap, and /proc/1/exe leads to its file on the host: its owner could change the mode from
+    inside, for every later run. So whoever owns the file gets a copy in memory, and no other run gets the same.
+    """
+    if os.fstat(bwrap).st_uid != os.geteuid():
+        return os.dup(bwrap)
+    try:
+        copy = os.memfd_create("bwrap", os.MFD_CLOEXEC | MFD_EXEC)
+    except OSError:  # before Linux 6.3 there was no such flag, and no need of it
+        copy = os.memfd_create("bwrap", os.MFD_CLOEXEC)
+    try:
+        with open(copy, "wb", closefd=False) as file:
+            file.write(os.pread(bwrap, os.fstat(bwrap).st_size, 0))
+        return os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)  # what can be written cannot be executed
+    finally:
+        os.close(copy)
+
+
 def _spawn(bwrap: str, request: Mapping[str, object], fds: Sequence[int], info: int) -> int:
     moves = [*enumerate(fds[:STANDARD_DESCRIPTORS]), (INFO_DESCRIPTOR, info)]
     moves += [(FIRST_DESCRIPTOR + i, fd) for i, fd in enumerate(fds[STANDARD_DESCRIPTORS:], STANDARD_DESCRIPTORS)]
@@ -322,12 +343,22 @@ def receive(channel: socket.socket, size: int, most_descriptors: int) -> tuple[b
     return data, list(fds)
 
 
+def _launch(bwrap: int | None, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
+    """`bwrap` is the host's file, if the slot has none of its own."""
+    if bwrap is None:
+        return launch(BWRAP, request, fds)
+    copy = _own_copy(bwrap)
+    try:
+        return launch(f"/proc/self/fd/{copy}", request, fds)
+    finally:
+        os.close(copy)
+
+
 def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[str, int]) -> None:
     """Answer until the worker closes the channel or ends."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(worker, select.POLLIN)
-    path = f"/proc/self/fd/{bwrap}"
     network: Network | None = None
     while True:
         if any(descriptor == worker for descriptor, _ in poll.poll()):
@@ -340,7 +371,7 @@ def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[st
             request = json.loads(os.pread(fds[0], os.fstat(fds[0]).st_size, 0))
             if request["do"] == "launch":
                 try:
-                    answer, opened = launch(path, request, fds[1:])
+                    answer, opened = _launch(None if network else bwrap, request, fds[1:])
                 except OSError as error:
                     answer = {"error": f"bubblewrap could not be started: {error}"}
             elif request["do"] == "reap":
@@ -348,7 +379,7 @@ def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[st
             else:
                 answer = open_slot(request, bwrap, libraries)
                 if "error" not in answer:
-                    path, network = BWRAP, Network()
+                    network = Network()
         finally:
             for descriptor in fds:
                 os.close(descriptor)
