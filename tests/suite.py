@@ -19,7 +19,7 @@ from xml.etree import ElementTree  # the file it reads was written by our own py
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-PYTEST = ("unit", "architecture", "integration", "concurrency", "acceptance")
+PYTEST = ("unit", "architecture", "integration", "concurrency", "hostile", "acceptance")
 STAGES: dict[str, tuple[str, ...]] = {
     "lint": (f"{BIN}/ruff", "check", "."),
     "format": (f"{BIN}/ruff", "format", "--check", "."),

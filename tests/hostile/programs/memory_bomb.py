@@ -1,0 +1,5 @@
+"""Takes memory and uses it."""
+
+kept = []
+while True:
+    kept.append(bytearray(b"x") * (1 << 22))

@@ -1,0 +1,14 @@
+"""Files and directories that their owner may not read."""
+
+import os
+
+os.makedirs("out/closed/inner")
+for path in ("out/secret", "out/closed/file", "out/closed/inner/file"):
+    with open(path, "w") as file:
+        file.write(path)
+os.chmod("out/secret", 0)
+os.chmod("out/closed/inner", 0o100)
+os.chmod("out/closed", 0)
+os.chmod("out", 0)
+os.chmod("/work", 0)
+print("held unreadable")
