@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from workers.sandbox import bubblewrap, seccomp
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.host import Host
-from workers.sandbox.launcher import Launched, Launcher, memory_file
+from workers.sandbox.launcher import Launched, Launcher, memory_file, sealed_copy
 from workers.sandbox.metering import CgroupMeter, ProcessMeter
 from workers.sandbox.pidfd import kill_and_wait
 from workers.sandbox.pipes import Pipes, read_all
@@ -92,7 +92,7 @@ class Sandbox:
     def _launch(self, place: Place, program: Program, limits: Limits, pipes: Pipes) -> Launched:
         with ExitStack() as lent:
             lent.callback(pipes.close_far_ends)
-            stdin = os.open(f"/proc/self/fd/{program.stdin}" if program.stdin is not None else os.devnull, OPENING)
+            stdin = os.open(os.devnull, OPENING) if program.stdin is None else sealed_copy(program.stdin)
             lent.callback(os.close, stdin)
             descriptors = [stdin, pipes.stdout_far, pipes.stderr_far, pipes.progress_far]
 

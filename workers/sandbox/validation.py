@@ -25,8 +25,10 @@ def validate(program: Program, limits: Limits) -> None:
     if limits.memory_bytes < SMALLEST_MEMORY or limits.disk_bytes < PAGE_BYTES:
         raise SandboxError("The memory limit must be at least 4 MiB and the disk limit at least 4 KiB.")
     _validate_files(program, limits)
-    if program.stdin is not None:
-        _size_of("standard input", program.stdin)
+    if program.stdin is not None and _size_of("standard input", program.stdin) > limits.disk_bytes:
+        raise SandboxError(
+            f"The standard input is larger than the disk limit {limits.disk_bytes}: raise the job's disk."
+        )
 
 
 def _validate_files(program: Program, limits: Limits) -> None:

@@ -61,7 +61,7 @@ class Program:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     files: tuple[InputFile, ...] = ()
-    stdin: int | None = None  # a regular file, read from its beginning; else there is nothing to read
+    stdin: int | None = None  # a regular file, of which it gets a copy; else there is nothing to read
 
 
 @dataclass(frozen=True)
