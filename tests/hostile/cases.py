@@ -54,6 +54,7 @@ class Case:
     then: str | None = None  # the next program in the same place
     then_holds: int = 1
     beside: bool = False  # the next program runs as soon as this one says "taken", which ends after it
+    given_input: bool = False
     sharing: bool = True  # as slots do where the host lets them
     check_then: Callable[[Seen], None] = nothing
 
@@ -196,6 +197,8 @@ CASES = [
     Case("inode_bomb.py", None, (*OUT_OF_MEMORY, *EXIT), SMALL, then="find_room.py", then_holds=3),
     Case("output_bomb.py", None, TIMEOUT, SHORT, output_was_cut),
     Case("descriptor_bomb.py", 2),
+    Case("progress_bomb.py", None, TIMEOUT, SHORT),
+    Case("extended_attributes.py", None, (*OUT_OF_MEMORY, *EXIT), SMALL, memory_stayed_small),
     Case("silent_runner.py", None, TIMEOUT, replace(SHORT, wall_seconds=0.3)),
     Case("stopped.py", None, TIMEOUT, replace(SHORT, wall_seconds=0.3), then="find_room.py", then_holds=3),
     Case(
@@ -216,6 +219,7 @@ CASES = [
     Case("others.py", 5),
     Case("descriptors.py", 6),
     Case("own_descriptors_only.sh", 2),
+    Case("stdin_rewritten.py", 6, given_input=True),
     # the network
     Case("servers.py", 18),
     Case("metadata.py", 14),
@@ -261,6 +265,7 @@ CASES = [
     Case("leave_files.py", 1, then="find_files.py", then_holds=4),
     Case("leave_ipc.py", 1, then="find_ipc.py", then_holds=5),
     Case("leave_sockets.py", 1, then="find_sockets.py", then_holds=10),
+    Case("leave_traces.py", 1, then="find_traces.py", then_holds=10),
     # on hosts where slots can share nothing, each run has all of its sandbox to itself
     Case("program_of_pid_1.py", 7, sharing=False),
     Case("read_secrets.py", 1, sharing=False),

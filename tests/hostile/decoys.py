@@ -51,6 +51,7 @@ class Decoys:
     servers: dict[str, Server]
     arguments: dict[str, str]
     secret_file: Path
+    input_file: Path  # what some programs are given as standard input
 
     def visits(self) -> dict[str, int]:
         return {name: server.visits for name, server in self.servers.items() if server.visits}
@@ -69,6 +70,9 @@ def decoys(directory: Path) -> Iterator[Decoys]:
     secret_file = directory / "secret"
     secret_file.write_text(make_secret())
     secret_file.chmod(0o644)
+    input_file = directory / "input"
+    input_file.write_text("input")
+    input_file.chmod(0o666)
     servers = {name: Server(listener) for name, listener in listeners.items()}
     arguments = {
         **addresses,
@@ -78,7 +82,7 @@ def decoys(directory: Path) -> Iterator[Decoys]:
         "worker": str(os.getpid()),
     }
     try:
-        yield Decoys(servers, arguments, secret_file)
+        yield Decoys(servers, arguments, secret_file, input_file)
     finally:
         for server in servers.values():
             server.close()

@@ -95,6 +95,9 @@ class Stage:
 
         with ExitStack() as opened:
             made = self._program(program, case.limits, opened)
+            if case.given_input:
+                given = opened.enter_context(self._decoys.input_file.open("rb"))
+                made = dataclasses.replace(made, stdin=given.fileno())
             sandbox = self._sandbox if case.sharing else self._unshared
             run = opened.enter_context(sandbox.start(made, case.limits, look))
             self._running.append(run)
@@ -179,9 +182,10 @@ class Stage:
         facts: dict[str, object] = {"bwrap": (bwrap.st_mode, bwrap.st_size, bwrap.st_mtime, bwrap.st_nlink)}
         for name in ("core_pattern", "hostname", "domainname"):
             facts[name] = Path(f"/proc/sys/kernel/{name}").read_text()
-        for path in (self._decoys.secret_file, PROGRAMS, Path("/dev/null"), Path("/usr/bin/env")):
-            status = path.stat()
-            facts[str(path)] = (status.st_mode, status.st_uid, status.st_nlink)
+        for path in (self._decoys.secret_file, self._decoys.input_file):
+            facts[path.name] = (path.read_text(), path.stat().st_mode, path.stat().st_mtime, os.listxattr(path))
+        for path in (PROGRAMS, Path("/dev/null"), Path("/usr/bin/env")):
+            facts[path.name] = (path.stat().st_mode, path.stat().st_uid, path.stat().st_nlink)
         facts["launcher"] = self._known["launcher"] in children(os.getpid())
         return facts
 
