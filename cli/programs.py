@@ -22,26 +22,47 @@ from cli.errors import UsageMistakeError
 LARGEST_INLINE_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 
-_SUFFIXES = {".sh": "bash", ".bash": "bash", ".py": "python"}
-_SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?(python|bash|sh|dash)[\d.]*(?:\s|$)")
-
 
 class Runtime(StrEnum):
     BASH = "bash"
-    PYTHON = "python"
     BINARY = "binary"
+    BUN = "bun"
+    DENO = "deno"
+    JAVA = "java"
+    LUA = "lua"
+    NODE = "node"
+    PERL = "perl"
+    PHP = "php"
+    PYTHON = "python"
+    R = "r"
+    RUBY = "ruby"
+    SH = "sh"
+
+
+_SUFFIXES = {
+    ".bash": Runtime.BASH, ".cjs": Runtime.NODE, ".jar": Runtime.JAVA, ".java": Runtime.JAVA, ".js": Runtime.NODE,
+    ".lua": Runtime.LUA, ".php": Runtime.PHP, ".pl": Runtime.PERL, ".py": Runtime.PYTHON, ".pyz": Runtime.PYTHON,
+    ".r": Runtime.R, ".rb": Runtime.RUBY, ".sh": Runtime.BASH,
+}  # fmt: skip
+# What a shebang names, without its version.
+_INTERPRETERS = {
+    "bash": Runtime.BASH, "bun": Runtime.BUN, "dash": Runtime.SH, "deno": Runtime.DENO, "lua": Runtime.LUA,
+    "luajit": Runtime.LUA, "node": Runtime.NODE, "nodejs": Runtime.NODE, "perl": Runtime.PERL, "php": Runtime.PHP,
+    "python": Runtime.PYTHON, "rscript": Runtime.R, "ruby": Runtime.RUBY, "sh": Runtime.SH,
+}  # fmt: skip
+_SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([A-Za-z]+)[\d.]*(?:\s|$)")
 
 
 def guess_runtime(path: Path, head: bytes) -> Runtime:
     """From what the file begins with, else from its name."""
     if head.startswith(b"\x7fELF"):
         return Runtime.BINARY
-    if path.suffix.lower() in _SUFFIXES:
-        return Runtime(_SUFFIXES[path.suffix.lower()])
     shebang = _SHEBANG.match(head)
-    if shebang:
-        return Runtime.PYTHON if shebang[1] == b"python" else Runtime.BASH
-    raise UsageMistakeError(f"What runs {path.name!r} cannot be guessed: say it with --runtime.")
+    named = _INTERPRETERS.get(shebang[1].decode().lower()) if shebang else None
+    chosen = named or _SUFFIXES.get(path.suffix.lower())
+    if chosen is None:
+        raise UsageMistakeError(f"What runs {path.name!r} cannot be guessed: say it with --runtime.")
+    return chosen
 
 
 def prepare_program(client: Client, path: Path, runtime: Runtime | None) -> dict[str, object]:

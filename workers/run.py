@@ -40,7 +40,7 @@ from workers.sandbox import (
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = "program"
+HEAD_BYTES = 16
 FETCH_FOR_SECONDS = 15.0
 FETCH_AGAIN_SECONDS = 0.5
 MEGABYTE = 1024 * 1024
@@ -119,8 +119,8 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
     try:
         if held.stop_reason is not None:
             return Report(held.stop_reason)
-        program = _program(equipment.interpreters, claimed, descriptor)
         limits = _limits(claimed, time.monotonic() - claimed_at)
+        program = _program(equipment.interpreters, claimed, descriptor, limits)
         with (
             equipment.guardian.ward() as ward,
             equipment.sandbox.start(program, limits, lambda run: _secure(held, ward, run)) as run,
@@ -197,11 +197,13 @@ def _measured(outcome: Outcome) -> Measured:
     }
 
 
-def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descriptor: int) -> Program:
+def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descriptor: int, limits: Limits) -> Program:
     args: list[str] = json.loads(claimed.args)
     env: dict[str, str] = json.loads(claimed.env)
+    head = os.pread(descriptor, HEAD_BYTES, 0)
+    command = command_for(claimed.runtime, interpreters, args, head=head, limits=limits)
     return Program(
-        argv=command_for(claimed.runtime, interpreters, f"/work/{PROGRAM}", args),
+        argv=command.argv,
         environment={
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": "/work",
@@ -214,7 +216,7 @@ def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descript
             "PUNCTUAL_RUN_ID": str(claimed.run_id),
             "PUNCTUAL_SCHEDULED_FOR": claimed.scheduled_for.isoformat(),
         },
-        files=(InputFile(PROGRAM, descriptor, executable=True),),
+        files=(InputFile(command.file, descriptor, executable=True),),
     )
 
 

@@ -15,7 +15,10 @@ from jobs.planning import is_resource_name
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
 
-RUNTIMES = ("bash", "python", "binary")
+# What workers know to run (workers/sandbox/runtimes.py); each offers those that it has.
+RUNTIMES = (
+    "bash", "binary", "bun", "deno", "java", "lua", "node", "perl", "php", "python", "r", "ruby", "sh",
+)  # fmt: skip
 # Punctual's own variables tell a run its execution and attempt: a job may not pretend to be another.
 RESERVED_ENV_PREFIX = "PUNCTUAL_"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")

@@ -8,12 +8,13 @@ from workers.sandbox.cgroups import clean_leftovers
 from workers.sandbox.errors import SandboxError, SandboxUnavailable
 from workers.sandbox.host import Host, detect_host
 from workers.sandbox.run import Run
-from workers.sandbox.runtimes import Interpreter, command_for, find_runtimes
+from workers.sandbox.runtimes import Command, Interpreter, command_for, find_runtimes
 from workers.sandbox.sandbox import Sandbox
 from workers.sandbox.self_test import SelfTest, run_self_test
 from workers.sandbox.values import EndReason, InputFile, Limits, Outcome, Program, Stream
 
 __all__ = [
+    "Command",
     "EndReason",
     "Host",
     "InputFile",

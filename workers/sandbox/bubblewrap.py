@@ -21,9 +21,12 @@ SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# /etc/ssl as a whole would bring /etc/ssl/private
+# Patterns. /etc/ssl as a whole would bring /etc/ssl/private; Java and R start with links into /etc.
 SYSTEM_CONFIGURATION = (
+    "/etc/R",
     "/etc/ca-certificates",
+    "/etc/java",
+    "/etc/java-*-openjdk",
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/pki/ca-trust/extracted",
@@ -111,7 +114,8 @@ def root_plan() -> dict[str, dict[str, str]]:
     So is configuration; a slot copies its files, as every mount costs each run.
     """
     links = {name: os.readlink(name) for name in SYSTEM_DIRECTORIES if Path(name).is_symlink()}
-    shown = ["/usr", *(name for name in SYSTEM_DIRECTORIES if name not in links), *SYSTEM_CONFIGURATION]
+    configuration = [str(path) for name in SYSTEM_CONFIGURATION for path in sorted(Path("/").glob(name[1:]))]
+    shown = ["/usr", *(name for name in SYSTEM_DIRECTORIES if name not in links), *configuration]
     links |= {str(path): os.readlink(path) for path in Path(ALTERNATIVES).glob("*") if path.is_symlink()}
     return {
         "links": links,

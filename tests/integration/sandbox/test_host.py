@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.integration.sandbox.conftest import WHEEL_BWRAP
-from tests.integration.sandbox.driving import MEBIBYTE, execute, limits
+from tests.integration.sandbox.driving import execute
 from tests.worker_process import copy_of_bwrap
 from workers.sandbox import (
     Host,
-    InputFile,
-    Program,
     Sandbox,
     SandboxError,
     SandboxUnavailable,
-    command_for,
     detect_host,
     find_bwrap,
-    find_runtimes,
 )
 
 
@@ -67,28 +63,3 @@ def test_a_checkout_in_a_closed_directory_works(tmp_path: Path, host: Host, *, s
     seen = execute(sandbox, "ls -A /tmp; ls /proc/self/fd; env").stdout.decode().split()
     assert sorted(seen) == ["0", "1", "2", "3", "4", "PATH=/usr/bin:/bin", "PWD=/work"]
     sandbox.close()
-
-
-def test_runtimes_really_run(host: Host, tmp_path: Path) -> None:
-    interpreters = find_runtimes(host)
-    assert set(interpreters) == {"bash", "binary", "python"}
-    assert interpreters["python"].version.startswith("3.")
-    assert interpreters["python"].path.startswith("/usr/")
-    sandbox = Sandbox(host)
-    programs = {
-        "bash": b'[[ -n "$BASH_VERSION" ]] && echo "$1"',
-        "python": b"import sys; print(sys.argv[1])",
-        "binary": Path("/bin/echo").read_bytes(),
-    }
-    for runtime, content in programs.items():
-        (tmp_path / runtime).write_bytes(content)
-        with open(tmp_path / runtime, "rb") as file:
-            program = Program(
-                command_for(runtime, interpreters, "program", ["a b"]),
-                {},
-                (InputFile("program", file.fileno(), executable=runtime == "binary"),),
-            )
-            assert execute(sandbox, program, limits(disk=8 * MEBIBYTE)).stdout == b"a b\n"
-    sandbox.close()
-    with pytest.raises(SandboxError, match="no runtime 'cobol'"):
-        command_for("cobol", interpreters, "program", [])

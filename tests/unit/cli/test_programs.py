@@ -16,7 +16,17 @@ from tests.unit.cli.server import RecordingServer
     [
         ("a.sh", b"echo", Runtime.BASH),
         ("a.PY", b"print()", Runtime.PYTHON),
-        ("a", b"#!/bin/sh\n", Runtime.BASH),
+        ("a.js", b"console.log()", Runtime.NODE),
+        ("a.R", b"print(1)", Runtime.R),
+        ("A.java", b"class A {}", Runtime.JAVA),
+        ("a.jar", b"PK\x03\x04", Runtime.JAVA),
+        ("a", b"#!/bin/sh\n", Runtime.SH),
+        ("a.sh", b"#!/bin/sh\n", Runtime.SH),
+        ("a.py", b"#!/usr/bin/env -S unknown\n", Runtime.PYTHON),
+        ("a", b"#!/usr/bin/perl -w\n", Runtime.PERL),
+        ("a", b"#!/usr/bin/env node\n", Runtime.NODE),
+        ("a", b"#!/usr/bin/Rscript --vanilla\n", Runtime.R),
+        ("a", b"#!/usr/bin/lua5.4\n", Runtime.LUA),
         ("a", b"#!/usr/bin/env bash\n", Runtime.BASH),
         ("a", b"#! /usr/bin/env -S python3.11 -u\n", Runtime.PYTHON),
         ("a", b"#!/opt/x/bin/python3\n", Runtime.PYTHON),
@@ -28,7 +38,9 @@ def test_the_runtime_is_guessed(name: str, head: bytes, runtime: Runtime) -> Non
     assert guess_runtime(Path(name), head) is runtime
 
 
-@pytest.mark.parametrize("head", [b"#!/usr/bin/perl\n", b"hello", b"#!/usr/bin/fish\n", b"#!/bin/shiny\n", b"MZ"])
+@pytest.mark.parametrize(
+    "head", [b"#!/usr/bin/java --source 17\n", b"hello", b"#!/usr/bin/fish\n", b"#!/bin/shiny\n", b"MZ"]
+)
 def test_what_cannot_be_guessed_is_asked_for(head: bytes) -> None:
     with pytest.raises(UsageMistakeError, match="--runtime"):
         guess_runtime(Path("a"), head)

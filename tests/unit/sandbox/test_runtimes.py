@@ -1,0 +1,68 @@
+"""One table of runtimes: everybody who names them names the same, and each gets the name and the arguments it needs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.programs import Runtime as CliRuntime
+from jobs.services.job_spec import RUNTIMES as ACCEPTED
+from workers.sandbox import Interpreter, Limits, SandboxError, command_for
+from workers.sandbox.runtimes import BINARY, RUNTIMES, version_in
+
+LIMITS = Limits(wall_seconds=1, memory_bytes=100 * 1024 * 1024, disk_bytes=4096, cpus=1.5)
+ALL = {name: Interpreter(name, f"/usr/bin/{name}", "1") for name in (*RUNTIMES, BINARY)}
+
+
+def test_server_workers_and_command_line_know_the_same_runtimes() -> None:
+    assert set(ACCEPTED) == {runtime.value for runtime in CliRuntime} == {*RUNTIMES, BINARY}
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = (Path(__file__).parents[3] / "docs/programs.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (`program[^|]*) \|", text, re.MULTILINE))
+    names = {name: f"`program{runtime.suffix}`" for name, runtime in RUNTIMES.items()}
+    assert rows == names | {BINARY: "`program`", "java": "`program.java` or `program.jar`"}
+
+
+@pytest.mark.parametrize("runtime", [*RUNTIMES, BINARY])
+def test_no_argument_is_left_unfilled_and_the_programs_own_come_last(runtime: str) -> None:
+    command = command_for(runtime, ALL, ["{a}", "b"], head=b"", limits=LIMITS)
+    assert command.argv[-3:] == (f"/work/{command.file}", "{a}", "b")
+    assert not any("{" in argument for argument in command.argv[:-2])
+    assert command.file.partition(".")[0] == "program"
+
+
+def test_a_heap_fits_into_the_memory_of_the_run() -> None:
+    assert "--max-old-space-size=60" in command_for("node", ALL, [], head=b"", limits=LIMITS).argv
+    java = command_for("java", ALL, [], head=b"", limits=LIMITS).argv
+    assert {"-XX:MaxRAM=100m", "-XX:ActiveProcessorCount=2"} <= set(java)
+
+
+def test_a_jar_is_told_by_its_first_bytes() -> None:
+    jar = command_for("java", ALL, [], head=b"PK\x03\x04\x14", limits=LIMITS)
+    assert jar.argv[-2:] == ("-jar", "/work/program.jar")
+    assert command_for("java", ALL, [], head=b"class A", limits=LIMITS).argv[-1] == "/work/program.java"
+    assert command_for("python", ALL, [], head=b"PK\x03\x04", limits=LIMITS).file == "program.py"
+
+
+def test_a_runtime_that_a_worker_lacks_is_named() -> None:
+    with pytest.raises(SandboxError, match="no runtime 'cobol'"):
+        command_for("cobol", ALL, [], head=b"", limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("5.2.15(1)-release\n", "5.2.15"),
+        ("javac 17.0.15\n", "17.0.15"),
+        ("Lua 5.4.6  Copyright (C) 1994\n", "5.4.6"),
+        ("deno 2.1.4 (stable, release)\nv8 13.0\n", "2.1.4"),
+        ("javac 21\n", "javac 21"),
+        ("dash\n", "dash"),
+        ("", ""),
+        ("x" * 1000, "x" * 60),
+    ],
+)
+def test_versions_are_short(printed: str, version: str) -> None:
+    assert version_in(printed) == version
