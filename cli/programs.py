@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cli.client import Client
 from cli.errors import UsageMistakeError
+from cli.values import parse_input
 
 LARGEST_INLINE_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
@@ -67,16 +69,66 @@ def guess_runtime(path: Path, head: bytes) -> Runtime:
 
 def prepare_program(client: Client, path: Path, runtime: Runtime | None) -> dict[str, object]:
     """The part of a job's specification that says what to run; uploads the program if it has to be."""
+    with _opened(path) as (file, head):
+        chosen = runtime or guess_runtime(path, head)
+        script = _inline_text(head) if chosen is not Runtime.BINARY else None
+        if script is not None:
+            return {"runtime": chosen.value, "script": script}
+        return {"runtime": chosen.value, "artifact": _upload(client, file, path.name)}
+
+
+def check_given(
+    stdin: Path | None, inputs: Sequence[str] | None, *, no_stdin: bool = False, no_inputs: bool = False
+) -> None:
+    """Before anything is sent."""
+    if no_stdin and stdin is not None:
+        raise UsageMistakeError("--no-stdin has no meaning beside --stdin.")
+    if no_inputs and inputs:
+        raise UsageMistakeError("--no-inputs has no meaning beside --input.")
+    for word in inputs or []:
+        parse_input(word)
+
+
+def prepare_given(
+    client: Client,
+    stdin: Path | None,
+    inputs: Sequence[str] | None,
+    *,
+    no_stdin: bool = False,
+    no_inputs: bool = False,
+) -> dict[str, object]:
+    """The part of a job's specification that says what its program is given; uploads what has to be."""
+    given: dict[str, object] = {}
+    if no_stdin:
+        given["stdin"] = None
+    elif stdin is not None:
+        given |= _prepare_stdin(client, stdin)
+    if inputs or no_inputs:
+        files = [parse_input(word) for word in inputs or []]
+        given["inputs"] = [{"path": path, "artifact": _upload_file(client, Path(file))} for path, file in files]
+    return given
+
+
+def _prepare_stdin(client: Client, path: Path) -> dict[str, object]:
+    with _opened(path) as (file, head):
+        text = _inline_text(head)
+        return {"stdin": text} if text is not None else {"stdin_artifact": _upload(client, file, path.name)}
+
+
+def _upload_file(client: Client, path: Path) -> str:
+    with _opened(path) as (file, _):
+        return _upload(client, file, path.name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BufferedReader, bytes]]:
+    """The file, and what it begins with."""
     try:
         with path.open("rb") as file:
             head = file.read(LARGEST_INLINE_BYTES + 1)
             if not head:
                 raise UsageMistakeError(f"{path} is empty.")
-            chosen = runtime or guess_runtime(path, head)
-            script = _inline_text(head) if chosen is not Runtime.BINARY else None
-            if script is not None:
-                return {"runtime": chosen.value, "script": script}
-            return {"runtime": chosen.value, "artifact": _upload(client, file, path.name)}
+            yield file, head
     except OSError as error:
         raise UsageMistakeError(f"{path} cannot be read: {error.strerror or error}.") from None
 

@@ -73,6 +73,14 @@ def parse_assignment(word: str) -> tuple[str, str]:
     return name, value
 
 
+def parse_input(word: str) -> tuple[str, str]:
+    """`PATH=FILE`: where the program finds it, and what it is on this machine."""
+    path, separator, file = word.partition("=")
+    if not separator or not path or not file:
+        raise UsageMistakeError(f"{word!r} is not an input: write it as PATH=FILE, such as data/a.csv=a.csv.")
+    return path, file
+
+
 @dataclass(frozen=True)
 class After:
     """A job that has to end in a certain way before another one runs."""

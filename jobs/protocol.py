@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +11,7 @@ from uuid import UUID
 from jobs.states import TERMINAL, Reason
 
 # What a worker of another version could not follow changes this number.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 # So many pieces of a log are said at once.
 MAX_CHUNKS_SAID = 1000
@@ -81,6 +82,15 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedInput:
+    """A file that the run is given; without a path, its standard input."""
+
+    path: str | None
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """All that a run needs to know; JSON columns come as text and are read by the caller."""
 
@@ -101,6 +111,10 @@ class Claimed:
     sha256: str
     size: int
     seconds_left: float | None = None  # until its deadline, when it was claimed
+    inputs: str = "[]"
+
+    def input_files(self) -> list[ClaimedInput]:
+        return [ClaimedInput(**each) for each in json.loads(self.inputs)]
 
     def wall_seconds(self, since_claim: float) -> float:
         """How long a run may take that begins so many seconds after the claim: what was fetched slowly runs shorter."""

@@ -69,7 +69,7 @@ class RestControlPlane:
         self._delivered: dict[Hold, Claimed] = {}
         # A program that ran must not run again because the end of its attempt could not be told.
         self._known: OrderedDict[Hold, None] = OrderedDict()
-        self._programs: OrderedDict[str, str] = OrderedDict()
+        self._addresses: OrderedDict[str, str] = OrderedDict()
 
     def read_terms(self) -> Terms:
         answer = self._transport.call("GET", "workers/terms")
@@ -109,13 +109,14 @@ class RestControlPlane:
         )
         with rest_format.understood():
             came = {rest_format.hold(registration, each): each for each in answer["executions"]}
-            claims = {hold: (rest_format.claimed(each), str(each["program"]["url"])) for hold, each in came.items()}
+            claims = {hold: (rest_format.claimed(each), rest_format.addresses(each)) for hold, each in came.items()}
         with self._changed:
             fresh = [hold for hold in claims if hold not in self._known]
             for hold in fresh:
-                self._delivered[hold], url = claims[hold]
+                self._delivered[hold], addresses = claims[hold]
                 _remember(self._known, hold, None)
-                _remember(self._programs, self._delivered[hold].sha256, url)
+                for sha256, url in addresses.items():
+                    _remember(self._addresses, sha256, url)
         return Work(fresh, rest_format.orders(answer))
 
     def claim(self, hold: Hold) -> Claimed:
@@ -169,9 +170,9 @@ class RestControlPlane:
     def read_artifact(self, sha256: str) -> Iterator[bytes]:
         """Not repeated here: whoever reads starts over."""
         with self._changed:
-            url = self._programs.get(sha256)
+            url = self._addresses.get(sha256)
         if url is None:
-            raise StorageUnavailable("The address of the program was not given.")
+            raise StorageUnavailable("The address of the artifact was not given.")
         return self._transport.download(url)
 
     def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:

@@ -69,4 +69,15 @@ def claimed(each: dict[str, Any]) -> Claimed:
         sha256=str(each["program"]["sha256"]),
         size=int(each["program"]["size"]),
         seconds_left=None if each["seconds_left"] is None else float(each["seconds_left"]),
+        inputs=json.dumps([_input(file) for file in each["inputs"]]),
     )
+
+
+def _input(file: dict[str, Any]) -> dict[str, object]:
+    path = file["path"]
+    return {"path": None if path is None else str(path), "sha256": str(file["sha256"]), "size": int(file["size"])}
+
+
+def addresses(each: dict[str, Any]) -> dict[str, str]:
+    """Where the program and the files of a claim lie, by their hash."""
+    return {str(file["sha256"]): str(file["url"]) for file in (each["program"], *each["inputs"])}

@@ -5,14 +5,15 @@ Whatever goes wrong, exactly one report goes to the control plane, or none if th
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypedDict
+from uuid import UUID
 
 from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.messages import RunMessage
@@ -25,22 +26,11 @@ from workers.guardian import Guardian, Ward
 from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
 from workers.outputs import collect_outputs
-from workers.sandbox import (
-    EndReason,
-    InputFile,
-    Interpreter,
-    Limits,
-    Outcome,
-    Program,
-    Run,
-    Sandbox,
-    SandboxError,
-    command_for,
-)
+from workers.programs import Given, make_program
+from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError
 
 logger = logging.getLogger(__name__)
 
-HEAD_BYTES = 16
 FETCH_FOR_SECONDS = 15.0
 FETCH_AGAIN_SECONDS = 0.5
 MEGABYTE = 1024 * 1024
@@ -110,39 +100,54 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
 
 def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
     claimed_at = time.monotonic()
-    try:
-        descriptor = _fetch(equipment, held, claimed)
-    except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
-        return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
-    except (StorageUnavailable, OSError) as error:
-        return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
-    try:
+    with ExitStack() as opened:
+        try:
+            given = _fetch_all(equipment, held, claimed, opened)
+        except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
+            return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
+        except (StorageUnavailable, OSError) as error:
+            return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
         if held.stop_reason is not None:
             return Report(held.stop_reason)
-        limits = _limits(claimed, time.monotonic() - claimed_at)
-        program = _program(equipment.interpreters, claimed, descriptor, limits)
-        with (
-            equipment.guardian.ward() as ward,
-            equipment.sandbox.start(program, limits, lambda run: _secure(held, ward, run)) as run,
-        ):
-            return _watch(equipment, hold, ward, held, run)
-    except SandboxError as error:
-        logger.exception("The sandbox of %s could not be built", hold.execution_id)
-        return Report(Reason.SANDBOX_ERROR, error=str(error))
-    finally:
-        os.close(descriptor)
+        try:
+            limits = _limits(claimed, time.monotonic() - claimed_at)
+            program = make_program(claimed, given, equipment.interpreters, limits)
+            with (
+                equipment.guardian.ward() as ward,
+                equipment.sandbox.start(program, limits, lambda run: _secure(held, ward, run)) as run,
+            ):
+                return _watch(equipment, hold, ward, held, run)
+        except SandboxError as error:
+            logger.exception("The sandbox of %s could not be built", hold.execution_id)
+            return Report(Reason.SANDBOX_ERROR, error=str(error))
 
 
-def _fetch(equipment: Equipment, held: HeldRun, claimed: Claimed) -> int:
+def _fetch_all(equipment: Equipment, held: HeldRun, claimed: Claimed, opened: ExitStack) -> Given:
+    """The program and all that it is given, each verified; what is opened is closed with the stack."""
+
+    def fetch(sha256: str, size: int) -> int:
+        descriptor = _fetch(equipment, held, claimed.execution_id, sha256, size)
+        opened.callback(os.close, descriptor)
+        return descriptor
+
+    given = Given(fetch(claimed.sha256, claimed.size))
+    for file in claimed.input_files():
+        if held.stop_reason is not None:
+            break
+        given.inputs[file.path] = fetch(file.sha256, file.size)
+    return given
+
+
+def _fetch(equipment: Equipment, held: HeldRun, execution_id: UUID, sha256: str, size: int) -> int:
     """Outlasts a short outage of the object store, but not a wish to stop."""
     deadline = time.monotonic() + FETCH_FOR_SECONDS
     while True:
         try:
-            return equipment.cache.open(claimed.sha256, claimed.size, equipment.control_plane.read_artifact)
+            return equipment.cache.open(sha256, size, equipment.control_plane.read_artifact)
         except (StorageUnavailable, OSError) as error:
             if held.stop_reason is not None or time.monotonic() >= deadline:
                 raise
-            logger.warning("The artifact of %s cannot be fetched, trying again: %s", claimed.execution_id, error)
+            logger.warning("An artifact of %s cannot be fetched, trying again: %s", execution_id, error)
             time.sleep(FETCH_AGAIN_SECONDS)
 
 
@@ -195,29 +200,6 @@ def _measured(outcome: Outcome) -> Measured:
         "peak_disk_bytes": outcome.peak_disk_bytes,
         "log_truncated": outcome.output_truncated,
     }
-
-
-def _program(interpreters: Mapping[str, Interpreter], claimed: Claimed, descriptor: int, limits: Limits) -> Program:
-    args: list[str] = json.loads(claimed.args)
-    env: dict[str, str] = json.loads(claimed.env)
-    head = os.pread(descriptor, HEAD_BYTES, 0)
-    command = command_for(claimed.runtime, interpreters, args, head=head, limits=limits)
-    return Program(
-        argv=command.argv,
-        environment={
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": "/work",
-            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
-            "LANG": "C.UTF-8",
-            **env,
-            "PUNCTUAL_EXECUTION_ID": str(claimed.execution_id),
-            "PUNCTUAL_ATTEMPT": str(claimed.attempt),
-            "PUNCTUAL_JOB_ID": str(claimed.job_id),
-            "PUNCTUAL_RUN_ID": str(claimed.run_id),
-            "PUNCTUAL_SCHEDULED_FOR": claimed.scheduled_for.isoformat(),
-        },
-        files=(InputFile(command.file, descriptor, executable=True),),
-    )
 
 
 def _limits(claimed: Claimed, since_claim: float) -> Limits:

@@ -21,6 +21,7 @@ from cli.commands.job_options import (
     DiskOption,
     EnvOption,
     EveryOption,
+    InputOption,
     MemoryOption,
     PriorityOption,
     QueueOption,
@@ -28,6 +29,7 @@ from cli.commands.job_options import (
     RetriesOption,
     RetryOnOption,
     RuntimeOption,
+    StdinOption,
     TimeoutOption,
     ZoneOption,
     calendar_of,
@@ -39,7 +41,7 @@ from cli.commands.job_options import (
 from cli.commands.options import JobArgument, YesOption
 from cli.commands.submit import warn, when
 from cli.errors import UsageMistakeError
-from cli.programs import prepare_program
+from cli.programs import check_given, prepare_given, prepare_program
 from cli.records import Job, as_objects
 from cli.terminal import confirm, say
 from cli.values import parse_after
@@ -55,6 +57,10 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     runtime: RuntimeOption = None,
     arg: ArgOption = None,
     env: EnvOption = None,
+    stdin: StdinOption = None,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Read nothing on standard input.")] = False,
+    inputs: InputOption = None,
+    no_inputs: Annotated[bool, typer.Option("--no-inputs", help="Have no input files.")] = False,
     every: EveryOption = None,
     cron: CronOption = None,
     at: AtOption = None,
@@ -76,12 +82,13 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     retry_on: RetryOnOption = None,
     max_concurrency: ConcurrencyOption = None,
 ) -> None:
-    """Change what is given and leave the rest. --every, --cron and --at replace the schedules."""
+    """Change what is given and leave the rest. --every, --cron and --at replace the schedules, --input all inputs."""
     schedules = schedules_of(every or [], cron or [], at or [], tz, calendar)
     if no_schedules and (schedules or calendar is not None):
         raise UsageMistakeError("--no-schedules has no meaning beside --every, --cron, --at or --calendar.")
     if no_after and after:
         raise UsageMistakeError("--no-after has no meaning beside --after.")
+    check_given(stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs)
     changes = specification_of(
         arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency
     )
@@ -101,6 +108,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
             changes |= prepare_program(client, file, runtime)
         elif runtime is not None:
             changes["runtime"] = runtime.value
+        changes |= prepare_given(client, stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs)
         if not changes:
             raise UsageMistakeError("Nothing is to be changed: ./punctual edit --help lists what can be.")
         edited = client.edit_job(job_id, changes)

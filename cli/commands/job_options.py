@@ -6,6 +6,7 @@ Only what was given is sent: every default is the server's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,12 @@ RuntimeOption = Annotated[Runtime | None, typer.Option(help="Default: guessed fr
 ArgOption = Annotated[list[str] | None, typer.Option(help="An argument of the program (repeat).")]
 EnvOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable of its environment (repeat).")
+]
+StdinOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="What the program reads on standard input.", dir_okay=False)
+]
+InputOption = Annotated[
+    list[str] | None, typer.Option("--input", metavar="PATH=FILE", help="A file that the program finds there (repeat).")
 ]
 EveryOption = Annotated[list[str] | None, typer.Option(metavar="DURATION", help="Run every 30s, 5m, 1h (repeat).")]
 CronOption = Annotated[

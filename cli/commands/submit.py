@@ -23,6 +23,7 @@ from cli.commands.job_options import (
     DiskOption,
     EnvOption,
     EveryOption,
+    InputOption,
     MemoryOption,
     PriorityOption,
     QueueOption,
@@ -30,6 +31,7 @@ from cli.commands.job_options import (
     RetriesOption,
     RetryOnOption,
     RuntimeOption,
+    StdinOption,
     TimeoutOption,
     ZoneOption,
     dependencies_of,
@@ -40,7 +42,7 @@ from cli.commands.job_options import (
 from cli.commands.options import WaitLimitOption, WaitOption
 from cli.errors import UsageMistakeError
 from cli.following import EXIT_INTERRUPTED, first_execution, wait_and_exit
-from cli.programs import prepare_program
+from cli.programs import check_given, prepare_given, prepare_program
 from cli.records import Job
 from cli.terminal import say, shown_time, write_result
 from cli.values import parse_after, parse_duration
@@ -53,6 +55,8 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     runtime: RuntimeOption = None,
     arg: ArgOption = None,
     env: EnvOption = None,
+    stdin: StdinOption = None,
+    inputs: InputOption = None,
     every: EveryOption = None,
     cron: CronOption = None,
     at: AtOption = None,
@@ -93,10 +97,12 @@ def submit(  # noqa: PLR0917  each is an option of the command line
         specification["retry"] = retry
     for word in after or []:
         parse_after(word)
+    check_given(stdin, inputs)
     with connect() as client:
         if after:
             specification["dependencies"] = dependencies_of(client, after)
         specification |= prepare_program(client, file, runtime)
+        specification |= prepare_given(client, stdin, inputs)
         job = client.submit_job(specification)
         say(f"Submitted {job.name}.{when(job)}")
         warn(job)

@@ -14,7 +14,7 @@ from jobs.api.job_input import JobInput, RequirementsInput, RetryInput, Schedule
 from jobs.models import Condition, Delivery, Overlap
 from jobs.recurrence import CatchUp
 from jobs.services.job_edit import JobEdit, ScheduleEdit
-from jobs.services.job_spec import DependencySpec
+from jobs.services.job_spec import DependencySpec, InputSpec
 from jobs.services.schedules import KIND_FIELDS
 
 Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
@@ -57,6 +57,8 @@ def job_edit(values: Mapping[str, Any]) -> JobEdit:
         given["schedules"] = [_schedule_edit(schedule) for schedule in given["schedules"]]
     if "dependencies" in given:
         given["dependencies"] = [DependencySpec(d["job"], Condition(d["condition"])) for d in given["dependencies"]]
+    if "inputs" in given:
+        given["inputs"] = [InputSpec(**each) for each in given["inputs"]]
     for name, kind in (("overlap", Overlap), ("delivery", Delivery)):
         if name in given:
             given[name] = kind(given[name])

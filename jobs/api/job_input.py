@@ -14,8 +14,9 @@ from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import MAX_AMOUNT
 from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
 from jobs.retry_policy import RETRY_REASONS, parse_retry_policy
-from jobs.services.job_spec import RUNTIMES, DependencySpec, JobSpec, Requirements, ScheduleSpec
+from jobs.services.job_spec import RUNTIMES, DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec
 from jobs.services.schedules import KIND_FIELDS
+from jobs.storable import MAX_PATH_LENGTH
 
 DAY_SECONDS = 86_400
 MAX_WINDOW_SECONDS = 366 * DAY_SECONDS
@@ -54,6 +55,11 @@ class ScheduleInput(StrictSerializer):
 class DependencyInput(StrictSerializer):
     job = serializers.UUIDField()
     condition = serializers.ChoiceField(Condition.values, default=Condition.SUCCESS.value)
+
+
+class InputInput(StrictSerializer):
+    path = TextField(max_length=MAX_PATH_LENGTH, help_text="Where the program finds the file: data/a.csv.")
+    artifact = serializers.UUIDField(help_text="An uploaded artifact.")
 
 
 class RequirementsInput(StrictSerializer):
@@ -108,6 +114,15 @@ class JobInput(StrictSerializer):
     artifact = serializers.UUIDField(required=False, help_text="An uploaded artifact, instead of a script.")
     args = BoundedListField(child=TextField(allow_blank=True), default=list, max_length=conf.MAX_ARGS)
     env = serializers.DictField(child=TextField(allow_blank=True), default=dict)
+    stdin = TextField(
+        required=False,
+        allow_null=True,
+        help_text=f"What the program reads on its standard input, at most {conf.MAX_STDIN_BYTES} bytes.",
+    )
+    stdin_artifact = serializers.UUIDField(
+        required=False, allow_null=True, help_text="An uploaded artifact, instead of stdin."
+    )
+    inputs = InputInput(many=True, default=list, max_length=conf.MAX_INPUTS)  # type: ignore[call-arg]
     schedules = ScheduleInput(many=True, default=list, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
     dependencies = DependencyInput(many=True, default=list, max_length=conf.MAX_DEPENDENCIES_PER_JOB)  # type: ignore[call-arg]
     priority = WholeNumberField(default=5, min_value=0, max_value=9)
@@ -143,6 +158,9 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         artifact=values.get("artifact"),
         args=values["args"],
         env=values["env"],
+        stdin=values.get("stdin"),
+        stdin_artifact=values.get("stdin_artifact"),
+        inputs=[InputSpec(**each) for each in values["inputs"]],
         schedules=[_schedule_spec(schedule) for schedule in values["schedules"]],
         dependencies=[DependencySpec(d["job"], Condition(d["condition"])) for d in values["dependencies"]],
         priority=values["priority"],

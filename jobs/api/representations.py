@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.models import Artifact, Attempt, Dependency, Execution, ExecutionEvent, Job, Queue, Schedule, Worker
+from jobs.models import (
+    Artifact,
+    Attempt,
+    Dependency,
+    Execution,
+    ExecutionEvent,
+    Job,
+    Queue,
+    Schedule,
+    VersionInput,
+    Worker,
+)
 from jobs.querysets.job_status import JobStatus
 from jobs.recurrence import Kind, describe
 from jobs.services.artifacts import Announced
@@ -59,6 +71,11 @@ class RequirementsOutput(serializers.Serializer[Any]):
     resources = serializers.DictField(child=serializers.IntegerField())
 
 
+class InputOutput(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    artifact = serializers.UUIDField()
+
+
 class JobOutput(serializers.ModelSerializer[Job]):
     status = serializers.ChoiceField([s.value for s in JobStatus])
     owner = serializers.CharField(source="owner.username")
@@ -67,6 +84,8 @@ class JobOutput(serializers.ModelSerializer[Job]):
     artifact = serializers.UUIDField(source="current_version.artifact_id")
     args = serializers.ListField(source="current_version.args", child=serializers.CharField())
     env = serializers.DictField(source="current_version.env", child=serializers.CharField())
+    stdin_artifact = serializers.SerializerMethodField()
+    inputs = serializers.SerializerMethodField()
     schedules = ScheduleOutput(many=True)
     dependencies = DependencyOutput(many=True)
     priority = serializers.IntegerField(source="current_version.priority")
@@ -84,12 +103,21 @@ class JobOutput(serializers.ModelSerializer[Job]):
     class Meta:
         model = Job
         fields = [
-            "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "schedules",
-            "dependencies", "priority", "queue", "requirements", "timeout_seconds", "deadline_seconds", "retry",
-            "max_concurrency", "overlap", "delivery", "network", "next_instant", "paused_at", "paused_note",
-            "created_at", "updated_at", "deleted_at",
+            "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "stdin_artifact",
+            "inputs", "schedules", "dependencies", "priority", "queue", "requirements", "timeout_seconds",
+            "deadline_seconds", "retry", "max_concurrency", "overlap", "delivery", "network", "next_instant",
+            "paused_at", "paused_note", "created_at", "updated_at", "deleted_at",
         ]  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_stdin_artifact(self, job: Job) -> str | None:
+        return next((str(each.artifact_id) for each in _inputs(job) if each.path is None), None)
+
+    @extend_schema_field(InputOutput(many=True))
+    def get_inputs(self, job: Job) -> list[dict[str, object]]:
+        files = sorted((each.path, each.artifact_id) for each in _inputs(job) if each.path is not None)
+        return [{"path": path, "artifact": str(artifact)} for path, artifact in files]
 
 
 class SavedJobOutput(JobOutput):
@@ -117,9 +145,9 @@ class ExecutionOutput(serializers.ModelSerializer[Execution]):
         model = Execution
         fields = [
             "id", "job_id", "job_name", "status", "trigger", "run_id", "scheduled_for", "attempt", "tries_used",
-            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "fired_at", "ready_at", "placed_at",
-            "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at", "deadline_at", "retry_of",
-            "dead_letter",
+            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "fired_at", "ready_at",
+            "placed_at", "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at", "deadline_at",
+            "retry_of", "dead_letter",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -221,6 +249,10 @@ class QueueOutput(serializers.ModelSerializer[Queue]):
         model = Queue
         fields = ["id", "name", "pool", "priority", "max_concurrency", "aging_seconds", "paused", "created_at"]
         read_only_fields = fields
+
+
+def _inputs(job: Job) -> list[VersionInput]:
+    return list(job.current_version.inputs.all()) if job.current_version else []
 
 
 def _artifact_status(artifact: Artifact) -> str:

@@ -66,6 +66,10 @@ class ProgramOutput(serializers.Serializer[Any]):
     url = serializers.CharField(help_text="Good for a few minutes.")
 
 
+class GivenFileOutput(ProgramOutput):
+    path = serializers.CharField(allow_null=True, help_text="Below the program's directory. Null: standard input.")
+
+
 class ClaimedOutput(serializers.Serializer[Any]):
     """All that a run needs, and no more."""
 
@@ -85,6 +89,7 @@ class ClaimedOutput(serializers.Serializer[Any]):
     timeout_seconds = serializers.FloatField()
     seconds_left = serializers.FloatField(allow_null=True, help_text="Until its deadline; a run ends then, too.")
     program = ProgramOutput()
+    inputs = GivenFileOutput(many=True)
 
 
 class WorkOutput(serializers.Serializer[Any]):
@@ -210,10 +215,15 @@ def _registration(request: Request, worker_id: UUID, incarnation: object) -> Reg
 
 
 def _shown(claimed: Claimed) -> dict[str, object]:
-    url = storage.presign_download(storage.artifact_key(claimed.sha256), "program")
     return {
         **asdict(claimed),
         "args": json.loads(claimed.args),
         "env": json.loads(claimed.env),
-        "program": {"sha256": claimed.sha256, "size": claimed.size, "url": url},
+        "program": {"sha256": claimed.sha256, "size": claimed.size, "url": _address(claimed.sha256)},
+        "inputs": [{**asdict(file), "url": _address(file.sha256)} for file in claimed.input_files()],
     }
+
+
+def _address(sha256: str) -> str:
+    """Only of what the run is given: whoever holds the address can read the bytes."""
+    return storage.presign_download(storage.artifact_key(sha256), "artifact")

@@ -5,7 +5,7 @@ from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
 from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
-from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap
+from jobs.models.job import Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap, VersionInput
 from jobs.models.log import LogChunk
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
@@ -44,6 +44,7 @@ __all__ = [
     "ScheduleVersion",
     "TokenScope",
     "Trigger",
+    "VersionInput",
     "Worker",
     "WorkerStatus",
 ]

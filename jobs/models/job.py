@@ -114,6 +114,23 @@ class JobVersion(models.Model):
         return f"version {self.number}"
 
 
+class VersionInput(models.Model):
+    """A file that a version's program finds beside itself; without a path, what it reads on its standard input."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    version = models.ForeignKey(JobVersion, on_delete=models.CASCADE, related_name="inputs", db_index=False)
+    path = models.CharField(max_length=1024, null=True)  # noqa: DJ001 - null: standard input
+    artifact = models.ForeignKey("jobs.Artifact", on_delete=models.PROTECT, related_name="inputs")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["version", "path"], name="version_input_path_once", nulls_distinct=False),
+        ]
+
+    def __str__(self) -> str:
+        return self.path or "standard input"
+
+
 class Dependency(models.Model):
     """`job` runs after `upstream`, in the same run, when `upstream` ended as the condition says."""
 

@@ -8,6 +8,7 @@ that whoever uses a hash anew wins over its collection.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -41,7 +42,7 @@ class Announced:
 
 
 def store_script(*, owner: User, script: str) -> Artifact:
-    """Stores a small program and its row; to be called outside a transaction, for it waits for the object store."""
+    """Stores a small program, or what one reads, and its row; outside a transaction: it waits for the object store."""
     data = script.encode()
     sha256 = hashlib.sha256(data).hexdigest()
     known = Artifact.objects.filter(
@@ -90,6 +91,21 @@ def use_artifact(*, owner: User, artifact_id: UUID | None) -> Artifact | None:
     if artifact_id is None or not Artifact.objects.filter(owner=owner, id=artifact_id).exists():
         return None
     return _keep(artifact_id)
+
+
+def use_artifacts(*, owner: User, artifact_ids: Collection[UUID]) -> dict[UUID, Artifact]:
+    """Those of them that are the owner's, each kept as one that is used alone."""
+    kept = {
+        artifact.id: artifact
+        for artifact in Artifact.objects.filter(
+            owner=owner, id__in=artifact_ids, doomed_at__isnull=True, wanted_at__gt=Now() - WANTED_RECENTLY
+        )
+    }
+    for artifact_id in set(artifact_ids) - set(kept):
+        artifact = use_artifact(owner=owner, artifact_id=artifact_id)
+        if artifact is not None:
+            kept[artifact_id] = artifact
+    return kept
 
 
 def lock_hash(sha256: str) -> None:

@@ -30,14 +30,18 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
     planned, now = _plan(spec, calendars.find_calendars(owner.pk, spec.schedules, lock=False))
     queue = job_versions.find_queue(spec.queue)
     check_upstreams(owner.pk, spec.dependencies)
-    version = job_versions.version_fields(spec, queue, _artifact(owner, spec))
+    program = _artifact(owner, spec)
+    inputs = job_versions.find_files(owner, spec.inputs)
+    inputs |= job_versions.find_stdin(owner, spec.stdin, spec.stdin_artifact)
+    job_versions.check_room(spec, program, inputs)
+    version = job_versions.version_fields(spec, queue, program)
 
     with transaction.atomic(), bounded(statement_seconds=10):
         if found := calendars.find_calendars(owner.pk, spec.schedules, lock=True):
             # Once more, now that nobody can edit them: a schedule takes the dates of its calendar along.
             planned, now = _plan(spec, found)
         job = Job.objects.create(owner=owner, name=spec.name)
-        job_versions.put_in_force(job, version)
+        job_versions.put_in_force(job, version, inputs)
         schedules.create_schedules(job, planned, now)
         Dependency.objects.bulk_create(
             Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in spec.dependencies

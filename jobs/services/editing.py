@@ -21,7 +21,8 @@ from jobs.services import artifacts, calendars, job_versions, schedules, transit
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
 from jobs.services.job_edit import KEEP, JobEdit
-from jobs.services.job_spec import DependencySpec, JobSpec, Requirements, ScheduleSpec, check_spec
+from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec, check_spec
+from jobs.services.job_versions import Inputs
 from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules, lock_placement, lock_unfinished
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
 
@@ -31,7 +32,7 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
     # Checked once before anything is stored or locked: most of what is refused is refused here.
     asked = _merged(job, edit)
     job_versions.find_queue(asked.queue)
-    artifact = _program(job.owner, edit)
+    artifact, files, stdin = _program(job.owner, edit), _files(job.owner, edit), _stdin(job.owner, edit)
     with transaction.atomic(), bounded(statement_seconds=10):
         held = calendars.find_calendars(job.owner_id, [] if edit.schedules is KEEP else asked.schedules, lock=True)
         if edit.dependencies is not KEEP or edit.schedules is not KEEP:
@@ -46,8 +47,10 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
             job.name = spec.name
         job.save(update_fields=["name", "updated_at"])
         program = artifact or _version(job).artifact
+        inputs = _inputs(_version(job), files, stdin)
+        job_versions.check_room(spec, program, inputs)
         queue, left = job_versions.find_queue(spec.queue), _version(job).queue
-        job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program))
+        job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program), inputs)
         had_schedules = job.schedules.exists()
         moved = [(schedule.id, schedule.next_fire_at) for schedule in apply_edits(job, plan, now)]
         transaction.on_commit(lambda: due_window.announce(moved))
@@ -87,12 +90,15 @@ def _merged(job: Job, edit: JobEdit) -> JobSpec:
 
 def _spec_of(job: Job, present: Mapping[UUID, ScheduleSpec]) -> JobSpec:
     version = _version(job)
+    inputs = list(version.inputs.all())
     return JobSpec(
         name=job.name,
         runtime=version.runtime,
         artifact=version.artifact_id,
         args=version.args,
         env=version.env,
+        stdin_artifact=next((each.artifact_id for each in inputs if each.path is None), None),
+        inputs=[InputSpec(each.path, each.artifact_id) for each in inputs if each.path is not None],
         schedules=list(present.values()),
         dependencies=[DependencySpec(d.upstream_id, Condition(d.condition)) for d in job.dependencies.all()],
         priority=version.priority,
@@ -120,6 +126,27 @@ def _program(owner: User, edit: JobEdit) -> Artifact | None:
     if edit.script is not KEEP:
         return artifacts.store_script(owner=owner, script=edit.script)
     return None if edit.artifact is KEEP else job_versions.find_artifact(owner, edit.artifact)
+
+
+def _files(owner: User, edit: JobEdit) -> Inputs | None:
+    return None if edit.inputs is KEEP else job_versions.find_files(owner, edit.inputs)
+
+
+def _stdin(owner: User, edit: JobEdit) -> Inputs | None:
+    """Stored before the transaction begins, as the program is."""
+    if edit.stdin is KEEP and edit.stdin_artifact is KEEP:
+        return None
+    text = None if edit.stdin is KEEP else edit.stdin
+    return job_versions.find_stdin(owner, text, None if edit.stdin_artifact is KEEP else edit.stdin_artifact)
+
+
+def _inputs(version: JobVersion, files: Inputs | None, stdin: Inputs | None) -> Inputs:
+    """What is not given is as it is."""
+    present = job_versions.inputs_of(version)
+    return {
+        **({path: file for path, file in present.items() if path is not None} if files is None else files),
+        **({path: file for path, file in present.items() if path is None} if stdin is None else stdin),
+    }
 
 
 def _check_editable(job: Job) -> None:

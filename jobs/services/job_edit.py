@@ -13,7 +13,7 @@ from jobs.errors import InvalidInput
 from jobs.models import Delivery, Overlap
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import parse_retry_policy
-from jobs.services.job_spec import DependencySpec, JobSpec, ScheduleSpec
+from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, ScheduleSpec
 
 
 class _Kept(Enum):
@@ -63,6 +63,9 @@ class JobEdit:
     artifact: UUID | Keep = KEEP
     args: Sequence[str] | Keep = KEEP
     env: Mapping[str, str] | Keep = KEEP
+    stdin: str | Keep | None = KEEP
+    stdin_artifact: UUID | Keep | None = KEEP
+    inputs: Sequence[InputSpec] | Keep = KEEP
     schedules: Sequence[ScheduleEdit] | Keep = KEEP
     dependencies: Sequence[DependencySpec] | Keep = KEEP
     priority: int | Keep = KEEP
@@ -80,6 +83,8 @@ class JobEdit:
         given = _given(self)
         if self.script is not KEEP and self.artifact is KEEP:
             given["artifact"] = None
+        if self.stdin is not KEEP and self.stdin_artifact is KEEP:
+            given["stdin_artifact"] = None
         if self.requirements is not KEEP:
             given["requirements"] = replace(present.requirements, **dict(self.requirements))  # type: ignore[arg-type]
         if self.retry is not KEEP:

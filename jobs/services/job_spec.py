@@ -14,6 +14,7 @@ from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import is_resource_name
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
+from jobs.storable import is_safe_path
 
 # What workers know to run (workers/sandbox/runtimes.py); each offers those that it has.
 RUNTIMES = (
@@ -23,6 +24,8 @@ RUNTIMES = (
 RESERVED_ENV_PREFIX = "PUNCTUAL_"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 CAPABILITY = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,62}\Z")
+# What a run's directory has of its own: where its outputs go, and itself under a name that its runtime gives it.
+OUTPUTS, PROGRAM = "out", "program"
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -48,6 +51,14 @@ class DependencySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A file that the program finds at this path of its directory."""
+
+    path: str
+    artifact: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Requirements:
     cpu: float = 0.25
     memory_mb: int = 128
@@ -64,6 +75,9 @@ class JobSpec:
     artifact: UUID | None = None
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    stdin: str | None = None
+    stdin_artifact: UUID | None = None  # instead of the text
+    inputs: Sequence[InputSpec] = ()
     schedules: Sequence[ScheduleSpec] = ()
     dependencies: Sequence[DependencySpec] = ()
     priority: int = 5
@@ -86,6 +100,8 @@ def check_spec(spec: JobSpec) -> None:
     _check_program(spec)
     _check_args(spec.args)
     _check_env(spec.env)
+    _check_stdin(spec)
+    _check_inputs(spec.inputs)
     if spec.delivery is Delivery.AT_MOST_ONCE and spec.retry.max_attempts > 1:
         raise InvalidInput(
             "retry.max_attempts", "A job that is delivered at_most_once is never tried again; leave max_attempts at 1."
@@ -116,6 +132,40 @@ def _check_program(spec: JobSpec) -> None:
         raise InvalidInput(
             "script", f"The script has more than {conf.MAX_SCRIPT_BYTES} bytes; upload it as an artifact."
         )
+
+
+def _check_stdin(spec: JobSpec) -> None:
+    if spec.stdin is None:
+        return
+    if spec.stdin_artifact is not None:
+        raise InvalidInput("stdin", "Give the standard input either as stdin or as stdin_artifact, and not as both.")
+    if len(spec.stdin.encode()) > conf.MAX_STDIN_BYTES:
+        raise InvalidInput(
+            "stdin", f"The text has more than {conf.MAX_STDIN_BYTES} bytes; upload it and name it as stdin_artifact."
+        )
+
+
+def _check_inputs(inputs: Sequence[InputSpec]) -> None:
+    if len(inputs) > conf.MAX_INPUTS:
+        raise InvalidInput("inputs", f"A job may have at most {conf.MAX_INPUTS} input files.")
+    taken: set[str] = set()
+    for index, each in enumerate(inputs):
+        field, first = f"inputs.{index}.path", each.path.partition("/")[0]
+        if not is_safe_path(each.path):
+            raise InvalidInput(
+                field, "Give a path inside the program's directory, such as data/a.csv: without .. and not absolute."
+            )
+        if first == OUTPUTS or first.partition(".")[0] == PROGRAM:
+            raise InvalidInput(
+                field, f"{OUTPUTS} is for what the program leaves, and {PROGRAM} is the program; choose another name."
+            )
+        if each.path in taken:
+            raise InvalidInput(field, "Two input files have this path.")
+        taken.add(each.path)
+    for index, each in enumerate(inputs):
+        parts = each.path.split("/")
+        if any("/".join(parts[:depth]) in taken for depth in range(1, len(parts))):
+            raise InvalidInput(f"inputs.{index}.path", "A directory of this path is itself an input file.")
 
 
 def _check_resources(resources: Mapping[str, int]) -> None:

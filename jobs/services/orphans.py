@@ -116,7 +116,7 @@ def collect_artifact(artifact_id: UUID) -> bool:
         artifact = Artifact.objects.select_for_update().filter(id=artifact_id, doomed_at__isnull=False).first()
         if artifact is None:
             return False
-        if artifact.versions.exists():
+        if artifact.versions.exists() or artifact.inputs.exists():
             Artifact.objects.filter(id=artifact_id).update(doomed_at=None)
             return False
         keys = [storage.upload_key(artifact_id)]

@@ -1,4 +1,4 @@
--- orphans._doom_page. By primary key, and the index on jobs_jobversion.artifact_id. A page of artifacts, of which those that
+-- orphans._doom_page. By primary key, and the indexes on artifact_id of versions and their inputs. A page of artifacts, of which those that
 -- nobody wants any more are marked; what somebody is just about to use is locked, or no longer old once the lock is ours.
 WITH page AS MATERIALIZED (
     SELECT a.id FROM jobs_artifact a WHERE a.id > %(after)s AND a.id < %(bound)s ORDER BY a.id LIMIT %(limit)s
@@ -9,6 +9,7 @@ WITH page AS MATERIALIZED (
      WHERE a.doomed_at IS NULL
        AND a.wanted_at < statement_timestamp() - make_interval(secs => %(grace_seconds)s)
        AND NOT EXISTS (SELECT FROM jobs_jobversion v WHERE v.artifact_id = a.id)
+       AND NOT EXISTS (SELECT FROM jobs_versioninput i WHERE i.artifact_id = a.id)
        FOR UPDATE OF a SKIP LOCKED
 ), doomed AS (
     UPDATE jobs_artifact a SET doomed_at = statement_timestamp() FROM orphans o WHERE a.id = o.id RETURNING a.id

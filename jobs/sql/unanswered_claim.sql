@@ -1,7 +1,10 @@
 -- claiming.take_work. By primary key. What claim_execution has answered before, for a worker that did not get that answer.
 SELECT e.id, e.attempt, j.id, j.name, e.run_id, e.scheduled_for, e.claimed_at, v.runtime, v.args::text, v.env::text,
        v.cpu, v.memory_mb, v.disk_mb,
-       v.timeout_seconds, a.sha256, a.size, extract(epoch FROM e.deadline_at - clock_timestamp())::float8
+       v.timeout_seconds, a.sha256, a.size, extract(epoch FROM e.deadline_at - clock_timestamp())::float8,
+       coalesce((SELECT json_agg(json_build_object('path', i.path, 'sha256', f.sha256, 'size', f.size) ORDER BY i.path)
+                   FROM jobs_versioninput i JOIN jobs_artifact f ON f.id = i.artifact_id
+                  WHERE i.version_id = v.id), '[]')::text
   FROM jobs_execution e
   JOIN jobs_jobversion v ON v.id = e.version_id
   JOIN jobs_artifact a ON a.id = v.artifact_id

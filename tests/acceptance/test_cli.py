@@ -82,10 +82,12 @@ def test_waiting_for_what_takes_too_long_ends_with_one(stack: Stack, script: Scr
     assert "timed out" in ended.stderr
 
 
-def test_arguments_and_environment_reach_the_program(stack: Stack, script: Script) -> None:
-    program = script('printf "%s|" "$@" "$COLOUR"')
-    ended = punctual(stack, "submit", program, "--arg=a b", "--arg=--x", "--env", "COLOUR=b=lue", "--wait")
-    assert ended.stdout == "a b|--x|b=lue|"
+def test_all_that_a_program_is_given_reaches_it(stack: Stack, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "words").write_bytes(b"\xffwords")
+    given: list[str | Path] = ["--arg=a b", "--arg=--x", "--env", "COLOUR=b=lue", "--stdin", tmp_path / "words"]
+    program = script('printf "%s|" "$@" "$COLOUR"; cat - data/a | wc -c')
+    ended = punctual(stack, "submit", program, *given, "--input", f"data/a={tmp_path / 'words'}", "--wait")
+    assert ended.stdout == "a b|--x|b=lue|12\n"
 
 
 def test_control_characters_come_through_a_pipe_as_they_are(stack: Stack, script: Script) -> None:

@@ -17,17 +17,29 @@ def test_a_program_that_fails_shows_its_exit_code_and_both_streams(stack: Stack)
     assert {(c["stream"], c["text"]) for c in chunks} == {("stdout", "out\n"), ("stderr", "err\n")}
 
 
-def test_a_python_program_gets_its_arguments_and_its_environment(stack: Stack) -> None:
+GIVEN = """
+import os, sys
+print(sys.argv[1:], os.environ["REGION"], os.environ["PUNCTUAL_ATTEMPT"], os.environ["PUNCTUAL_JOB_NAME"])
+print(sys.stdin.read(), open("data/a.csv").read(), open("b.csv").read())
+"""
+
+
+def test_a_python_program_gets_all_that_it_is_given(stack: Stack) -> None:
     job = stack.submit(
         name="python",
         runtime="python",
-        script="import os, sys\nprint(sys.argv[1:], os.environ['REGION'], os.environ['PUNCTUAL_ATTEMPT'])",
+        script=GIVEN,
         args=["--day", "1 2"],
         env={"REGION": "eu"},
+        stdin="standard input",
+        inputs=[
+            {"path": "data/a.csv", "artifact": stack.upload(b"a")},
+            {"path": "b.csv", "artifact": stack.upload(b"b")},
+        ],
     )
     execution = stack.wait_for_end(job)
     assert execution["status"] == "succeeded"
-    assert stack.log(execution) == "['--day', '1 2'] eu 1\n"
+    assert stack.log(execution) == "['--day', '1 2'] eu 1 python\nstandard input a b\n"
 
 
 def test_a_program_that_takes_too_long_is_stopped(stack: Stack) -> None:

@@ -105,12 +105,13 @@ def test_a_worker_elsewhere_runs_is_cancelled_dies_comes_back_and_drains(stack: 
     assert not [name for name in environment if name.startswith(("DATABASE", "REDIS", "S3_", "AWS"))]
 
     # It runs, and what it wrote and left is where everybody's is.
-    script = "echo hello; echo world >&2; echo data > out/file.txt; echo '{\"n\": 1}' > out/result.json"
-    job = stack.submit(name="elsewhere", runtime="bash", script=script, requirements=ELSEWHERE)
+    script = "cat - data/file; echo world >&2; cp data/file out/file.txt; echo '{\"n\": 1}' > out/result.json"
+    given = {"stdin": "hello\n", "inputs": [{"path": "data/file", "artifact": stack.upload(b"data\n")}]}
+    job = stack.submit(name="elsewhere", runtime="bash", script=script, requirements=ELSEWHERE, **given)
     execution = stack.wait_for_end(job)
     assert (execution["status"], execution["worker_id"]) == ("succeeded", remote.row()["id"])
     assert execution["result"] == {"n": 1}
-    assert stack.log(execution, stream="stdout") == "hello\n"
+    assert stack.log(execution, stream="stdout") == "hello\ndata\n"
     files = stack.api.get(f"/executions/{execution['id']}/outputs").json()["results"]
     (file,) = [file for file in files if file["name"] == "file.txt"]
     assert httpx.get(file["url"]).text == "data\n"

@@ -14,8 +14,18 @@ from pytest_django.live_server_helper import LiveServer
 from jobs import storage
 from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
 from jobs.messages import Publication, Transport
-from jobs.models import Artifact, Execution, LogChunk, Output, TokenScope, Worker
-from jobs.protocol import Chunk, Hold, Offer, Order, Registration, Report, StoredOutput
+from jobs.models import Artifact, Execution, LogChunk, Output, TokenScope, VersionInput, Worker
+from jobs.protocol import (
+    PROTOCOL_VERSION,
+    Chunk,
+    ClaimedInput,
+    Hold,
+    Offer,
+    Order,
+    Registration,
+    Report,
+    StoredOutput,
+)
 from jobs.services import commands, transitions
 from jobs.services.placement import place_ready_executions
 from jobs.services.tokens import new_secret, store_token
@@ -50,6 +60,9 @@ def make_runnable() -> Execution:
     storage.put_artifact(sha256, PROGRAM)
     artifact = Artifact.objects.create(owner=owner, sha256=sha256, size=len(PROGRAM))
     job = make_job(owner=owner, artifact=artifact, args=["--day", "ü"], env={"REGION": "eu"}, resources={"gpu": 1})
+    assert job.current_version is not None
+    for path in ("a/ü", None):
+        VersionInput.objects.create(version=job.current_version, path=path, artifact=artifact)
     return make_execution(job=job)
 
 
@@ -61,7 +74,7 @@ def take(plane: RestControlPlane, registration: Registration) -> Hold:
 
 
 def test_from_the_registration_to_the_goodbye(plane: RestControlPlane) -> None:
-    assert plane.read_terms().protocol == 1
+    assert plane.read_terms().protocol == PROTOCOL_VERSION
     registration = plane.register(OFFER)
     assert registration.incarnation == 1
     execution = make_runnable()
@@ -74,6 +87,8 @@ def test_from_the_registration_to_the_goodbye(plane: RestControlPlane) -> None:
     claimed = plane.claim(hold)
     assert (claimed.args, claimed.env) == ('["--day", "\\u00fc"]', '{"REGION": "eu"}')
     assert b"".join(plane.read_artifact(claimed.sha256)) == PROGRAM
+    same = claimed.sha256, len(PROGRAM)
+    assert claimed.input_files() == [ClaimedInput("a/ü", *same), ClaimedInput(None, *same)]
     plane.start(hold, {"cgroup": "v2"})
     assert plane.renew(registration, [(hold.execution_id, hold.attempt)]) == []
     plane.log(hold, [Chunk(0, "stdout", datetime.now(UTC), b"\0\xff")])

@@ -20,6 +20,7 @@ from jobs import conf
 from jobs.errors import WorkerLeaseLost
 from jobs.messages import Transport
 from jobs.models import ApiToken, Worker
+from jobs.protocol import PROTOCOL_VERSION
 from jobs.services import claiming, commands
 from jobs.services.leases import dismiss_worker
 from jobs.services.publishing import probe_suspects
@@ -75,7 +76,7 @@ def test_no_other_token_is_good_for_being_a_worker(operations: list[tuple[str, s
 def test_terms_say_what_a_worker_must_keep_to(db: None, settings: Settings) -> None:
     settings.PUNCTUAL_LEASE_SECONDS = 12
     terms = worker_client()[0].get(f"{API}/workers/terms").json()
-    assert (terms["protocol"], terms["lease_seconds"]) == (1, 12)
+    assert (terms["protocol"], terms["lease_seconds"]) == (PROTOCOL_VERSION, 12)
 
 
 def test_registering_again_is_a_new_incarnation(db: None) -> None:

@@ -20,7 +20,7 @@ from uuid_utils import compat
 
 from jobs import conf, storage
 from jobs.errors import NotFound
-from jobs.models import Artifact, Attempt, Execution, JobVersion, Output
+from jobs.models import Artifact, Attempt, Execution, JobVersion, Output, VersionInput
 from jobs.services import orphans
 from jobs.services.artifacts import announce_artifact, complete_artifact, store_script, use_artifact
 from jobs.services.orphans import SweepResult, sweep_orphans
@@ -115,6 +115,20 @@ def test_one_that_a_job_refers_to_stays() -> None:
     JobVersion.objects.filter(job=job).update(artifact_id=artifact_id)
     assert sweep().artifacts == 0
     assert stored(text)
+
+
+@pytest.mark.parametrize("path", ["data/a.csv", None])
+def test_one_that_is_the_input_of_a_version_stays(path: str | None) -> None:
+    owner, text = make_user(), script()
+    artifact_id = age(store_script(owner=owner, script=text))
+    version = JobVersion.objects.get(job=make_job(owner=owner))
+    VersionInput.objects.create(version=version, path=path, artifact_id=artifact_id)
+    assert sweep().artifacts == 0
+    # Marked before the version was stored: whoever collects it looks once more.
+    Artifact.objects.filter(id=artifact_id).update(doomed_at=datetime.now(UTC))
+    assert sweep().artifacts == 0
+    assert stored(text)
+    assert Artifact.objects.get(id=artifact_id).doomed_at is None
 
 
 def test_the_grace_is_longer_than_any_address_that_is_given_out() -> None:

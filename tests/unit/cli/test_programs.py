@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import UsageMistakeError
-from cli.programs import LARGEST_INLINE_BYTES, Runtime, guess_runtime, prepare_program
+from cli.programs import LARGEST_INLINE_BYTES, Runtime, check_given, guess_runtime, prepare_given, prepare_program
 from tests.unit.cli.server import RecordingServer
 
 
@@ -78,6 +78,31 @@ def test_an_artifact_the_server_has_is_not_sent_again(tmp_path: Path, server: Re
     assert len(server.requests) == 1
 
 
+def test_a_text_for_standard_input_travels_inside_and_files_are_uploaded(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    (tmp_path / "a.csv").write_text("a;b\n")
+    server.answer("POST", "/api/v1/artifacts", {"id": "A", "status": "stored", "upload": None})
+    given = prepare_given(server.client, tmp_path / "a.csv", [f"data/b={tmp_path}/a.csv"])
+    assert given == {"stdin": "a;b\n", "inputs": [{"path": "data/b", "artifact": "A"}]}
+    (tmp_path / "a.csv").write_bytes(b"\0")
+    assert prepare_given(server.client, tmp_path / "a.csv", None) == {"stdin_artifact": "A"}
+    assert prepare_given(server.client, None, None) == {}
+    assert prepare_given(server.client, None, None, no_stdin=True, no_inputs=True) == {"stdin": None, "inputs": []}
+
+
+@pytest.mark.parametrize("word", ["a.csv", "=a.csv", "a.csv=", "="])
+def test_an_input_is_a_path_and_a_file(word: str) -> None:
+    with pytest.raises(UsageMistakeError, match="PATH=FILE"):
+        check_given(None, ["a=b", word])
+
+
+@pytest.mark.parametrize("name", ["stdin", "inputs"])
+def test_nothing_is_given_and_taken_away_at_once(name: str) -> None:
+    with pytest.raises(UsageMistakeError, match=f"--no-{name}"):
+        check_given(Path("a"), ["a=b"], no_stdin=name == "stdin", no_inputs=name == "inputs")
+
+
 @pytest.mark.parametrize("make", ["missing", "folder", "empty"])
 def test_a_file_that_cannot_be_submitted_is_named(tmp_path: Path, server: RecordingServer, make: str) -> None:
     path = tmp_path / "a.sh"
@@ -87,3 +112,6 @@ def test_a_file_that_cannot_be_submitted_is_named(tmp_path: Path, server: Record
         path.touch()
     with pytest.raises(UsageMistakeError, match=r"a\.sh (cannot be read|is empty)"):
         prepare_program(server.client, path, None)
+    for stdin, inputs in ((path, None), (None, [f"x={path}"])):
+        with pytest.raises(UsageMistakeError, match=r"a\.sh (cannot be read|is empty)"):
+            prepare_given(server.client, stdin, inputs)

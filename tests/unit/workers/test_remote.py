@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.protocol import PROTOCOL_VERSION
 from tests.unit.cli.server import RecordingServer
 
 ROOT = Path(__file__).resolve().parents[3]
-TERMS = {"protocol": 1, "lease_seconds": 30, "renew_seconds": 5, "claim_wait_seconds": 20}
+TERMS = {"protocol": PROTOCOL_VERSION, "lease_seconds": 30, "renew_seconds": 5, "claim_wait_seconds": 20}
 PROBLEM = {"type": "about:blank", "title": "x", "status": 401, "detail": "The API token is unknown.", "errors": []}
 
 
@@ -99,7 +100,7 @@ def test_a_wrong_token(tmp_path: Path, server: RecordingServer) -> None:
 
 
 def test_another_version(tmp_path: Path, server: RecordingServer) -> None:
-    server.answer("GET", "/api/v1/workers/terms", TERMS | {"protocol": 2})
+    server.answer("GET", "/api/v1/workers/terms", TERMS | {"protocol": PROTOCOL_VERSION + 1})
     assert "same release" in complaint(worker(tmp_path, "--url", server.url, "--token", "t"))
 
 

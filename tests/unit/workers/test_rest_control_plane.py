@@ -20,7 +20,17 @@ from jobs.errors import (
     WorkerLeaseLost,
     WorkerNameTaken,
 )
-from jobs.protocol import MAX_CHUNKS_SAID, Chunk, Hold, Order, Registration, Report, StoredOutput, Usage
+from jobs.protocol import (
+    MAX_CHUNKS_SAID,
+    Chunk,
+    ClaimedInput,
+    Hold,
+    Order,
+    Registration,
+    Report,
+    StoredOutput,
+    Usage,
+)
 from jobs.states import Reason
 from tests.unit.cli.server import RecordingServer
 from tests.unit.workers.control_plane import OFFER
@@ -82,6 +92,10 @@ def execution(server: RecordingServer, **changes: Any) -> dict[str, Any]:
         "timeout_seconds": 1.5,
         "seconds_left": None,
         "program": {"sha256": "0" * 64, "size": 2, "url": f"{server.url}/program"},
+        "inputs": [
+            {"path": None, "sha256": "2" * 64, "size": 1, "url": f"{server.url}/stdin"},
+            {"path": "a/b", "sha256": "3" * 64, "size": 2, "url": f"{server.url}/file"},
+        ],
     } | changes
 
 
@@ -219,6 +233,9 @@ def test_work_is_delivered_once(server: RecordingServer, plane: RestControlPlane
     assert (claimed.args, claimed.env, claimed.timeout_seconds) == ('["a"]', '{"A": "b"}', 1.5)
     assert b"".join(plane.read_artifact("0" * 64)) == DATA
     assert "authorization" not in server.requests[-1].headers
+    assert claimed.input_files() == [ClaimedInput(None, "2" * 64, 1), ClaimedInput("a/b", "3" * 64, 2)]
+    server.answer("GET", "/file", DATA)
+    assert b"".join(plane.read_artifact("3" * 64)) == DATA
     # A message for an attempt that was taken, and one that the server tells again: neither runs it twice.
     with pytest.raises(StaleAttempt):
         plane.claim(HOLD)

@@ -1,0 +1,44 @@
+"""Files and standard input of programs."""
+
+import django.db.models.deletion
+from django.db import migrations, models
+
+import jobs.models.ids
+
+
+class Migration(migrations.Migration):
+    dependencies = [("jobs", "0021_worker_refusal")]
+
+    operations = [
+        migrations.CreateModel(
+            name="VersionInput",
+            fields=[
+                (
+                    "id",
+                    models.UUIDField(default=jobs.models.ids.new_id, editable=False, primary_key=True, serialize=False),
+                ),
+                ("path", models.CharField(max_length=1024, null=True)),
+                (
+                    "artifact",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="inputs", to="jobs.artifact"
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="inputs",
+                        to="jobs.jobversion",
+                    ),
+                ),
+            ],
+        ),
+        migrations.AddConstraint(
+            model_name="versioninput",
+            constraint=models.UniqueConstraint(
+                fields=("version", "path"), name="version_input_path_once", nulls_distinct=False
+            ),
+        ),
+    ]

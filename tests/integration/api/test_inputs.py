@@ -1,0 +1,166 @@
+"""Standard input and input files of jobs: the owner's own, at safe paths, kept for as long as a version names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from jobs import conf, storage
+from jobs.models import Artifact, Execution, Job, JobVersion, Queue, VersionInput
+from jobs.services.artifacts import announce_artifact, store_script
+from tests.factories import make_user
+from tests.integration.api.conftest import API, execution_of, job_body, job_of
+from tests.integration.api.rest_workers import join
+
+pytestmark = pytest.mark.django_db
+Submit = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def data(owner: User, bucket: None) -> str:
+    """An artifact of the owner."""
+    return str(store_script(owner=owner, script="a;b\n").id)
+
+
+def given(job: dict[str, Any]) -> dict[str | None, str]:
+    version = job_of(job).current_version
+    assert version is not None
+    return {each.path: each.artifact.sha256 for each in version.inputs.select_related("artifact")}
+
+
+def patch(client: APIClient, job: dict[str, Any], **body: Any) -> dict[str, Any]:
+    response = client.patch(f"{API}/jobs/{job['id']}", body, format="json")
+    assert response.status_code == 200, response.content
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def test_a_text_and_files_belong_to_the_version(submit: Submit, client: APIClient, data: str) -> None:
+    inputs = [{"path": "z.csv", "artifact": data}, {"path": "data/a.csv", "artifact": data}]
+    job = submit(stdin="read me", inputs=inputs)
+    assert job["inputs"] == sorted(inputs, key=lambda each: each["path"])
+    stored = Artifact.objects.get(id=job["stdin_artifact"])
+    assert b"".join(storage.read_artifact(stored.sha256)) == b"read me"
+    assert set(given(job)) == {None, "z.csv", "data/a.csv"}
+    assert client.get(f"{API}/jobs/{job['id']}").json()["inputs"] == job["inputs"]
+    named = submit(stdin_artifact=data)
+    assert (named["stdin_artifact"], named["inputs"]) == (data, [])
+    assert submit()["stdin_artifact"] is None
+
+
+def test_an_edit_makes_a_version_and_leaves_the_old_one_alone(submit: Submit, client: APIClient, data: str) -> None:
+    job = submit(stdin="one", inputs=[{"path": "a", "artifact": data}])
+    before = given(job)
+    shown = patch(client, job, stdin="two")
+    assert (shown["version"], shown["inputs"]) == (2, job["inputs"])
+    assert shown["stdin_artifact"] != job["stdin_artifact"]
+    first = JobVersion.objects.get(job_id=job["id"], number=1)
+    assert {each.path: each.artifact.sha256 for each in first.inputs.all()} == before
+    shown = patch(client, job, inputs=[{"path": "b", "artifact": data}], name="other")
+    assert (shown["version"], shown["inputs"]) == (3, [{"path": "b", "artifact": data}])
+    assert patch(client, job, stdin="two")["version"] == 3, "it says the same"
+    assert patch(client, job, name="another")["version"] == 3
+    shown = patch(client, job, stdin=None, inputs=[])
+    assert (shown["version"], shown["stdin_artifact"], shown["inputs"]) == (4, None, [])
+    assert patch(client, job, stdin_artifact=data)["stdin_artifact"] == data
+    assert patch(client, job, stdin_artifact=None)["stdin_artifact"] is None
+
+
+FILE = {"path": "a"}
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("stdin", {"stdin": ""}),
+    ("stdin", {"stdin": 5}),
+    ("stdin", {"stdin": "a\x00"}),
+    ("stdin", {"stdin": "x" * (conf.MAX_STDIN_BYTES + 1)}),
+    ("stdin", {"stdin": "x", "stdin_artifact": "OWN"}),
+    ("stdin_artifact", {"stdin_artifact": "nonsense"}),
+    ("stdin_artifact", {"stdin_artifact": "FOREIGN"}),
+    ("stdin_artifact", {"stdin_artifact": "UNSENT"}),
+    ("stdin_artifact", {"stdin_artifact": str(uuid4())}),
+    ("inputs", {"inputs": {}}),
+    ("inputs", {"inputs": [{"path": f"f{n}", "artifact": "OWN"} for n in range(conf.MAX_INPUTS + 1)]}),
+    ("inputs.0.artifact", {"inputs": [FILE]}),
+    ("inputs.0.path", {"inputs": [{"artifact": "OWN"}]}),
+    ("inputs.0.mode", {"inputs": [FILE | {"artifact": "OWN", "mode": "x"}]}),
+    ("inputs.1.artifact", {"inputs": [FILE | {"artifact": "OWN"}, {"path": "b", "artifact": "FOREIGN"}]}),
+    ("inputs.0.artifact", {"inputs": [FILE | {"artifact": "UNSENT"}]}),
+    ("inputs.1.path", {"inputs": [FILE | {"artifact": "OWN"}, FILE | {"artifact": "OWN"}]}),
+    ("inputs.0.path", {"inputs": [{"path": "a/b", "artifact": "OWN"}, FILE | {"artifact": "OWN"}]}),
+    *(
+        ("inputs.0.path", {"inputs": [{"path": path, "artifact": "OWN"}]})
+        for path in (
+            *("", "/etc/passwd", "..", "a/../b", "./a", "a//b", "a/", ".", "a\\b", "a\nb", "a\x00", "\ud800", 5),
+            *("x" * 1025, "é" * 200, "out", "out/a", "program", "program.py", "program/a", None),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "changes"), BAD, ids=[f"{n}-{field}" for n, (field, _) in enumerate(BAD)])
+def test_what_is_wrong_is_named_and_stores_nothing(  # noqa: PLR0917 - fixtures
+    client: APIClient, submit: Submit, owner: User, data: str, field: str, changes: dict[str, Any]
+) -> None:
+    ids = {
+        "OWN": data,
+        "FOREIGN": str(store_script(owner=make_user(), script="a;b\n").id),
+        "UNSENT": str(announce_artifact(owner=owner, sha256="f" * 64, size=5).artifact.id),
+    }
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: filled(each) for name, each in value.items()}
+        return [filled(each) for each in value] if isinstance(value, list) else ids.get(value, value)
+
+    job = submit()
+    # Not by the client's own encoder, which refuses halves of characters.
+    bad, json_type = json.dumps(filled(changes)), "application/json"
+    for response in (
+        client.post(f"{API}/jobs", json.dumps(job_body(**filled(changes))), content_type=json_type),
+        client.patch(f"{API}/jobs/{job['id']}", bad, content_type=json_type),
+    ):
+        assert response.status_code == 400, response.content
+        assert response.json()["errors"][0]["field"] == field, response.json()
+    assert (Job.objects.count(), VersionInput.objects.count()) == (1, 0)
+    assert job_of(job).current_version == JobVersion.objects.get()
+
+
+def test_program_and_files_must_fit_on_the_disk_that_was_asked_for(
+    client: APIClient, submit: Submit, owner: User, data: str
+) -> None:
+    Artifact.objects.filter(id=data).update(size=1024 * 1024 - 4096)
+    body = job_body(inputs=[{"path": "a", "artifact": data}], requirements={"disk_mb": 1})
+    assert client.post(f"{API}/jobs", body, format="json").status_code == 201
+    Artifact.objects.filter(id=data).update(size=1024 * 1024 - 4095)
+    for refused in (
+        client.post(f"{API}/jobs", body, format="json"),
+        client.patch(
+            f"{API}/jobs/{submit(inputs=body['inputs'])['id']}", {"requirements": {"disk_mb": 1}}, format="json"
+        ),
+    ):
+        assert refused.status_code == 400
+        error = refused.json()["errors"][0]
+        assert (error["field"], "2 MB" in error["message"]) == ("requirements.disk_mb", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_gets_addresses_of_what_its_run_is_given_and_of_nothing_else(
+    submit: Submit, data: str, owner: User
+) -> None:
+    Queue.objects.get_or_create(name="default")  # tests that commit leave nothing behind, nor what migrations made
+    store_script(owner=owner, script="of no job")
+    job = submit(script="cat", stdin="read me", inputs=[{"path": "data/a.csv", "artifact": data}])
+    worker = join()
+    execution: Execution = worker.place(execution_of(job["id"]))
+    for answer in (worker.ask(), worker.ask()):  # the second: as if the first had been lost
+        (claim,) = answer["executions"]
+        files = {file["path"]: httpx.get(file["url"]).content for file in claim["inputs"]}
+        assert files == {None: b"read me", "data/a.csv": b"a;b\n"}
+        assert httpx.get(claim["program"]["url"]).content == b"cat"
+    assert worker.ask(execution)["executions"] == []
