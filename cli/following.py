@@ -5,6 +5,7 @@ The state is read before the log, so that nothing an ended execution wrote is le
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 
@@ -31,10 +32,16 @@ def first_execution(client: Client, job_id: str, *, deadline: float) -> Executio
 
 
 def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: float) -> Iterator[LogChunk]:
-    """The chunks of an execution's log from an attempt on, until the execution has ended."""
-    attempt, after, pause = max(first_attempt, 1), None, POLL_SECONDS
+    """The chunks of an execution's log from an attempt on, until the execution has ended.
+
+    How far it says it is, is said to the person meanwhile, if there is one.
+    """
+    attempt, after, pause, told = max(first_attempt, 1), None, POLL_SECONDS, ""
     while True:
         execution = client.execution(execution_id)
+        if execution.progress not in ("", told) and sys.stderr.isatty():
+            told = execution.progress
+            say(f"Progress: {told}")
         arrived = False
         while attempt <= execution.attempt:
             chunks = client.log_chunks(execution_id, attempt=attempt, after=after)

@@ -55,6 +55,14 @@ def _optional_number(data: JsonObject, key: str) -> int | None:
     return None if data.get(key) is None else _number(data, key)
 
 
+def _progress(value: object) -> str:
+    if not isinstance(value, dict):
+        return ""
+    percent, message = value.get("percent"), value.get("message")
+    known = f"{percent:g} %" if isinstance(percent, int | float) else ""
+    return " ".join(part for part in (known, message) if isinstance(part, str) and part)
+
+
 @dataclass(frozen=True)
 class Job:
     id: str
@@ -109,6 +117,7 @@ class Execution:
     scheduled_for: str | None
     started_at: str | None
     ended_at: str | None
+    progress: str  # how far it says it is; empty: it says nothing
     raw: JsonObject = field(repr=False, compare=False)
 
     @classmethod
@@ -124,6 +133,7 @@ class Execution:
             scheduled_for=_optional_text(data, "scheduled_for"),
             started_at=_optional_text(data, "started_at"),
             ended_at=_optional_text(data, "ended_at"),
+            progress=_progress(data.get("progress")),
             raw=data,
         )
 

@@ -15,6 +15,7 @@ PROTOCOL_VERSION = 2
 
 # So many pieces of a log are said at once.
 MAX_CHUNKS_SAID = 1000
+MAX_PROGRESS_LENGTH = 200
 MAX_REFUSAL_LENGTH = 2000
 # A run whose deadline passed while it was fetched begins and is stopped: it ends as any that came too late.
 MIN_WALL_SECONDS = 0.01
@@ -143,6 +144,14 @@ class Chunk:
     stream: str
     logged_at: datetime
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run says it is."""
+
+    percent: float | None  # None: it does not know
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ def storable_text(text: str, max_length: int) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "")[:max_length]
 
 
+def plain_line(text: str, max_length: int) -> str:
+    """Text of a stranger as one line that steers neither a terminal nor the direction of what stands around it."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text[:max_length])
+
+
 def is_storable_json(value: object, max_bytes: int | None = None) -> bool:
     """False for what Postgres or a later reader would refuse: NaN, lone surrogates, NUL, endless nesting."""
     try:

@@ -17,7 +17,7 @@ from psycopg import errors
 from jobs import storage
 from jobs.errors import StaleAttempt
 from jobs.patience import patience
-from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Progress, Registration, Report, StoredOutput, Usage
 from jobs.services import attempts, leases, logs
 from jobs.services.database import pooled
 from jobs.wakeups import wake_beat
@@ -66,8 +66,8 @@ class DirectControlPlane:
     def start(self, hold: Hold, receipt: Mapping[str, object]) -> None:
         _persist(lambda: attempts.start_attempt(hold, receipt))
 
-    def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
-        _persist(lambda: logs.append_chunks(hold, chunks))
+    def log(self, hold: Hold, chunks: Sequence[Chunk], progress: Progress | None = None) -> None:
+        _persist(lambda: logs.append_chunks(hold, chunks, progress))
 
     def finish(self, hold: Hold, report: Report) -> Moved | None:
         """None when an earlier try had arrived though its answer had not."""

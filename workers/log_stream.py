@@ -1,5 +1,7 @@
 """Carries a run's output to the control plane: in order, numbered, and within a moment of being written.
 
+How far the run says it is goes along, at most about once a second.
+
 One thread flushes for all runs of the worker. A run that writes faster than the control plane takes is held up at its
 pipe; nothing is dropped and memory stays bounded.
 """
@@ -7,25 +9,32 @@ pipe; nothing is dropped and memory stays bounded.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from jobs.protocol import Chunk
+from jobs.protocol import Chunk, Progress
 
 FLUSH_SECONDS = 0.2
+PROGRESS_SECONDS = 1.0
 CHUNK_BYTES = 64 * 1024
 MAX_PENDING_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 1024 * 1024
 FLUSH_MYSELF_SECONDS = 5.0
 
+Send = Callable[[Sequence[Chunk], Progress | None], None]
+
 
 class LogStream:
-    def __init__(self, send: Callable[[Sequence[Chunk]], None]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
         self._pending: list[Chunk] = []
         self._pending_bytes = 0
         self._sequence = 0
         self._incomplete: dict[str, bytes] = {}
+        self._progress: Progress | None = None
+        self._progress_due_at = 0.0
+        self._closing = False
         self._error: Exception | None = None
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -38,6 +47,11 @@ class LogStream:
             self._incomplete[stream], data = data[-cut:], data[:-cut]
         if data:
             self._append(stream, data)
+
+    def report(self, progress: Progress) -> None:
+        """Only the last one matters: those that come faster than they are sent are never sent."""
+        with self._changed:
+            self._progress = progress
 
     def _append(self, stream: str, data: bytes) -> None:
         with self._changed:
@@ -63,9 +77,12 @@ class LogStream:
     def flush(self) -> None:
         """Sends all that is pending; remembers an error for the writer instead of raising it here."""
         with self._sending:
-            while batch := self._take():
+            while True:
+                batch, progress = self._take()
+                if not batch and progress is None:
+                    return
                 try:
-                    self._send(batch)
+                    self._send(batch, progress)
                 except Exception as error:  # noqa: BLE001 - it is raised again in the thread that writes
                     with self._changed:
                         self._error = error
@@ -77,14 +94,15 @@ class LogStream:
         for stream, rest in self._incomplete.items():
             self._append(stream, rest)
         self._incomplete.clear()
+        self._closing = True
         self.flush()
         if self._error is not None:
             raise self._error
 
-    def _take(self) -> list[Chunk]:
+    def _take(self) -> tuple[list[Chunk], Progress | None]:
         with self._changed:
             if self._error is not None:
-                return []
+                return [], None
             size = count = 0
             for chunk in self._pending:
                 if count and size + len(chunk.data) > BATCH_BYTES:
@@ -93,7 +111,15 @@ class LogStream:
             batch, self._pending = self._pending[:count], self._pending[count:]
             self._pending_bytes -= size
             self._changed.notify_all()
-            return batch
+            return batch, self._take_progress()
+
+    def _take_progress(self) -> Progress | None:
+        now = time.monotonic()
+        if self._progress is None or (now < self._progress_due_at and not self._closing):
+            return None
+        progress, self._progress = self._progress, None
+        self._progress_due_at = now + PROGRESS_SECONDS
+        return progress
 
 
 class LogFlusher:

@@ -54,4 +54,5 @@ def environment_of(claimed: Claimed, ends_at: datetime) -> dict[str, str]:
         "PUNCTUAL_RUN_ID": str(claimed.run_id),
         "PUNCTUAL_SCHEDULED_FOR": claimed.scheduled_for.isoformat(),
         "PUNCTUAL_DEADLINE": ends_at.isoformat(timespec="milliseconds"),
+        "PUNCTUAL_PROGRESS": "/dev/fd/3",
     }

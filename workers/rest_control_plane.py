@@ -23,6 +23,7 @@ from jobs.protocol import (
     Moved,
     Offer,
     Order,
+    Progress,
     Registration,
     Report,
     StoredOutput,
@@ -141,10 +142,14 @@ class RestControlPlane:
     def start(self, hold: Hold, receipt: Mapping[str, object]) -> None:
         self._persistently(hold, "start", receipt=dict(receipt))
 
-    def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
+    def log(self, hold: Hold, chunks: Sequence[Chunk], progress: Progress | None = None) -> None:
+        told = {} if progress is None else {"progress": asdict(progress)}
         for first in range(0, len(chunks), MAX_CHUNKS_SAID):
             said = [rest_format.chunk(chunk) for chunk in chunks[first : first + MAX_CHUNKS_SAID]]
-            self._persistently(hold, "logs", chunks=said)
+            self._persistently(hold, "logs", chunks=said, **told)
+            told = {}
+        if told:
+            self._persistently(hold, "logs", chunks=[], **told)
 
     def finish(self, hold: Hold, report: Report) -> Moved | None:
         """None when an earlier try had arrived though its answer had not."""

@@ -27,6 +27,7 @@ from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
 from workers.outputs import collect_outputs
 from workers.programs import Given, make_program
+from workers.progress import ProgressReader
 from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError
 
 logger = logging.getLogger(__name__)
@@ -158,11 +159,13 @@ def _secure(held: HeldRun, ward: Ward, run: Run) -> None:
 
 
 def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run) -> Report:
-    stream = LogStream(lambda chunks: equipment.control_plane.log(hold, chunks))
+    stream = LogStream(lambda chunks, progress: equipment.control_plane.log(hold, chunks, progress))
     equipment.control_plane.start(hold, run.receipt)
     equipment.flusher.add(stream)
     try:
-        outcome = run.stream(lambda name, data: stream.write(name.value, data))
+        progress = ProgressReader(stream.report)
+        outcome = run.stream(lambda name, data: stream.write(name.value, data), progress.feed)
+        progress.close()
         stream.close()
     finally:
         equipment.flusher.remove(stream)

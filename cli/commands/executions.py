@@ -35,6 +35,7 @@ def executions(
             execution.id,
             execution.job_name,
             execution.status,
+            execution.progress,
             str(execution.attempt),
             "" if execution.exit_code is None else str(execution.exit_code),
             shown_time(execution.started_at),
@@ -42,7 +43,7 @@ def executions(
         )
         for execution in found
     ]
-    write_table(("ID", "JOB", "STATUS", "ATTEMPT", "EXIT", "STARTED", "ENDED"), rows)
+    write_table(("ID", "JOB", "STATUS", "PROGRESS", "ATTEMPT", "EXIT", "STARTED", "ENDED"), rows)
 
 
 @app.command()

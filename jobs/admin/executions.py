@@ -17,6 +17,7 @@ from jobs.models import Attempt, Execution
 from jobs.services.commands import cancel_execution
 from jobs.services.dead_letters import dismiss_dead_letter
 from jobs.services.explaining import explain_execution
+from jobs.services.progress import progress_in_words
 from jobs.services.retrying import redrive_dead_letter, retry_execution
 
 
@@ -38,15 +39,16 @@ class AttemptInline(ReadOnlyInline[Attempt]):
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     list_display = [
-        "job", "state_badge", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for", "started_at", "took",
-        "worker",
+        "job", "state_badge", "how_far", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for", "started_at",
+        "took", "worker",
     ]  # fmt: skip
     list_filter = ["state", "dead_letter", "trigger", "queue"]
     list_select_related = ["job", "worker"]
     search_fields = ["=id", "=job__id", "=run_id", "=retry_of", "job__name"]
     ordering = ["-id"]
     inlines = [AttemptInline]
-    readonly_fields = ["why_it_waits"]
+    exclude = ["progress"]
+    readonly_fields = ["why_it_waits", "how_far"]
     actions = ["cancel", "retry", "redrive", "dismiss"]
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
@@ -83,6 +85,10 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     @admin.display(description="why it waits")
     def why_it_waits(self, execution: Execution) -> str:
         return explain_execution(execution.id).words
+
+    @admin.display(description="progress")
+    def how_far(self, execution: Execution) -> str:
+        return progress_in_words(execution)
 
     @admin.display(description="state", ordering="state")
     def state_badge(self, execution: Execution) -> SafeString:

@@ -22,6 +22,7 @@ from jobs.models import (
 from jobs.querysets.job_status import JobStatus
 from jobs.recurrence import Kind, describe
 from jobs.services.artifacts import Announced
+from jobs.services.progress import progress_of
 from jobs.services.schedules import KIND_FIELDS, recurrence_of
 from jobs.states import State
 
@@ -134,22 +135,34 @@ class SavedJobOutput(JobOutput):
         return warnings
 
 
+class ProgressOutput(serializers.Serializer[Any]):
+    percent = serializers.FloatField(allow_null=True)
+    message = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
 class ExecutionOutput(serializers.ModelSerializer[Execution]):
     job_id = serializers.UUIDField()
     job_name = serializers.CharField(source="job.name")
     status = serializers.ChoiceField([s.value for s in State], source="state")
     worker_id = serializers.UUIDField(allow_null=True)
     pinned_worker_id = serializers.UUIDField(allow_null=True)
+    progress = serializers.SerializerMethodField()
 
     class Meta:
         model = Execution
         fields = [
             "id", "job_id", "job_name", "status", "trigger", "run_id", "scheduled_for", "attempt", "tries_used",
-            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "fired_at", "ready_at",
+            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "progress", "fired_at", "ready_at",
             "placed_at", "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at", "deadline_at",
             "retry_of", "dead_letter",
         ]  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(ProgressOutput(allow_null=True))
+    def get_progress(self, execution: Execution) -> dict[str, object] | None:
+        said = progress_of(execution)
+        return None if said is None else ProgressOutput(said).data
 
 
 class AttemptOutput(serializers.ModelSerializer[Attempt]):

@@ -16,9 +16,20 @@ from rest_framework import serializers
 from jobs import conf
 from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
 from jobs.planning import MAX_AMOUNT, is_resource_name
-from jobs.protocol import MAX_CHUNKS_SAID, MAX_REFUSAL_LENGTH, Chunk, Hold, Offer, Report, StoredOutput, Usage
+from jobs.protocol import (
+    MAX_CHUNKS_SAID,
+    MAX_PROGRESS_LENGTH,
+    MAX_REFUSAL_LENGTH,
+    Chunk,
+    Hold,
+    Offer,
+    Progress,
+    Report,
+    StoredOutput,
+    Usage,
+)
 from jobs.states import Reason
-from jobs.storable import MAX_PATH_LENGTH, is_safe_path, is_storable_json, printed_excess
+from jobs.storable import MAX_PATH_LENGTH, is_safe_path, is_storable_json, plain_line, printed_excess
 
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_BIG_INTEGER = 2**63 - 1
@@ -192,7 +203,13 @@ class ChunkInput(StrictSerializer):
         return value
 
 
+class ProgressInput(StrictSerializer):
+    percent = NumberField(allow_null=True, min_value=0, max_value=100, help_text="Null: it does not know.")
+    message = TextField(allow_blank=True, max_length=MAX_PROGRESS_LENGTH)
+
+
 class LogInput(HoldInput):
+    progress = ProgressInput(default=None, allow_null=True, help_text="How far the run says it is, if it has said so.")
     chunks = BoundedListField(child=ChunkInput(), max_length=MAX_CHUNKS_SAID)
 
     def validate_chunks(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -203,6 +220,11 @@ class LogInput(HoldInput):
 
 def chunks_of(values: Mapping[str, Any]) -> list[Chunk]:
     return [Chunk(c["sequence"], c["stream"], c["at"], c["base64"]) for c in values["chunks"]]
+
+
+def progress_of(values: Mapping[str, Any]) -> Progress | None:
+    said = values["progress"]
+    return None if said is None else Progress(said["percent"], plain_line(said["message"], MAX_PROGRESS_LENGTH))
 
 
 class FileInput(StrictSerializer):

@@ -16,7 +16,16 @@ from jobs.api.fields import StrictSerializer
 from jobs.api.permissions import WorkerUse
 from jobs.api.representations import UploadOutput
 from jobs.api.views import ApiView, read_body
-from jobs.api.worker_input import CompleteInput, LogInput, OutputInput, StartInput, chunks_of, hold_of, report_of
+from jobs.api.worker_input import (
+    CompleteInput,
+    LogInput,
+    OutputInput,
+    StartInput,
+    chunks_of,
+    hold_of,
+    progress_of,
+    report_of,
+)
 from jobs.api.worker_standing import own_worker
 from jobs.protocol import Hold
 from jobs.services import attempts, worker_runs
@@ -55,13 +64,13 @@ class ExecutionLogs(WorkersPost, logs.ExecutionLogs):
         request=LogInput,
         responses={204: None},
         description=(
-            "What the program wrote; a chunk that is sent twice is stored once. What is more than an attempt may write"
-            " is left out, and the attempt is marked `log_truncated`."
+            "What the program wrote, and how far it says it is; a chunk that is sent twice is stored once. What is more"
+            " than an attempt may write is left out, and the attempt is marked `log_truncated`."
         ),
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         hold, values = _read(LogInput, request, execution_id)
-        append_chunks(hold, chunks_of(values), capped=False)
+        append_chunks(hold, chunks_of(values), progress_of(values), capped=False)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

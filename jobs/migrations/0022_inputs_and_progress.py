@@ -1,4 +1,4 @@
-"""Files and standard input of programs."""
+"""Files and standard input of programs, and how far a run says it is."""
 
 import django.db.models.deletion
 from django.db import migrations, models
@@ -39,6 +39,13 @@ class Migration(migrations.Migration):
             model_name="versioninput",
             constraint=models.UniqueConstraint(
                 fields=("version", "path"), name="version_input_path_once", nulls_distinct=False
+            ),
+        ),
+        migrations.AddField(
+            model_name="execution",
+            name="progress",
+            field=models.JSONField(
+                help_text="What the run said last of how far it is, and of which attempt.", null=True
             ),
         ),
     ]

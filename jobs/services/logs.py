@@ -9,16 +9,21 @@ from uuid import UUID
 from jobs import conf, sql
 from jobs.errors import StaleAttempt
 from jobs.models import Attempt, LogChunk
-from jobs.protocol import Chunk, Hold
+from jobs.protocol import Chunk, Hold, Progress
 
 READ_BATCH = 200
 # A batch of chunks may be a megabyte.
 SECONDS = 10.0
 
 
-def append_chunks(hold: Hold, chunks: Sequence[Chunk], *, capped: bool = True) -> None:
-    """`capped`: the worker leaves out what is too much and is believed; else it is left out, and marked, here."""
-    if not chunks:
+def append_chunks(
+    hold: Hold, chunks: Sequence[Chunk], progress: Progress | None = None, *, capped: bool = True
+) -> None:
+    """`capped`: the worker leaves out what is too much and is believed; else it is left out, and marked, here.
+
+    How far the run says it is goes along in the same round trip; a run that never says costs nothing for it.
+    """
+    if not chunks and progress is None:
         return
     parameters = hold.parameters() | {
         "sequences": [c.sequence for c in chunks],
@@ -26,11 +31,15 @@ def append_chunks(hold: Hold, chunks: Sequence[Chunk], *, capped: bool = True) -
         "times": [c.logged_at for c in chunks],
         "data": [c.data for c in chunks],
     }
-    if capped:
-        written = sql.execute("append_log", parameters, within=SECONDS)
-    else:
-        bounds = {"max_bytes": conf.MAX_LOG_BYTES, "max_chunks": conf.MAX_LOG_CHUNKS}
-        written = sql.execute("append_bounded_log", parameters | bounds, within=SECONDS)
+    statements = []
+    if progress is not None:
+        # First, as whoever ends an attempt locks the execution before the attempt, too.
+        statements.append("report_progress")
+        parameters |= {"percent": progress.percent, "message": progress.message}
+    if chunks:
+        statements.append("append_log" if capped else "append_bounded_log")
+        parameters |= {"max_bytes": conf.MAX_LOG_BYTES, "max_chunks": conf.MAX_LOG_CHUNKS}
+    written = sql.execute_together(statements, parameters, within=SECONDS)
     if not written:
         raise StaleAttempt
 

@@ -94,6 +94,16 @@ class Stack:
             self.api.post(f"/artifacts/{artifact['id']}/complete").raise_for_status()
         return str(artifact["id"])
 
+    def wait_for_progress(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What the job's only execution says of how far it is, while it runs."""
+
+        def said() -> dict[str, Any] | None:
+            return next((e["progress"] for e in self.executions(job) if e["status"] == "running"), None)
+
+        progress = wait_for(said, f"{job['name']} tells how far it is")
+        assert progress is not None
+        return progress
+
     def executions(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         """All of a job's executions, oldest first."""
         found: list[dict[str, Any]] = []

@@ -18,13 +18,17 @@ def test_a_program_that_fails_shows_its_exit_code_and_both_streams(stack: Stack)
 
 
 GIVEN = """
-import os, sys
+import os, sys, time
 print(sys.argv[1:], os.environ["REGION"], os.environ["PUNCTUAL_ATTEMPT"], os.environ["PUNCTUAL_JOB_NAME"])
 print(sys.stdin.read(), open("data/a.csv").read(), open("b.csv").read())
+with open(os.environ["PUNCTUAL_PROGRESS"], "w") as file:
+    print("nonsense\\n42.5 half of it", file=file, flush=True)
+    time.sleep(2)
+    print("100 done", file=file)
 """
 
 
-def test_a_python_program_gets_all_that_it_is_given(stack: Stack) -> None:
+def test_a_python_program_gets_all_that_it_is_given_and_tells_how_far_it_is(stack: Stack) -> None:
     job = stack.submit(
         name="python",
         runtime="python",
@@ -37,8 +41,10 @@ def test_a_python_program_gets_all_that_it_is_given(stack: Stack) -> None:
             {"path": "b.csv", "artifact": stack.upload(b"b")},
         ],
     )
+    progress = stack.wait_for_progress(job)
+    assert (progress["percent"], progress["message"]) == (42.5, "half of it")
     execution = stack.wait_for_end(job)
-    assert execution["status"] == "succeeded"
+    assert (execution["status"], execution["progress"]["message"]) == ("succeeded", "done")
     assert stack.log(execution) == "['--day', '1 2'] eu 1 python\nstandard input a b\n"
 
 

@@ -106,9 +106,12 @@ def test_a_worker_elsewhere_runs_is_cancelled_dies_comes_back_and_drains(stack: 
 
     # It runs, and what it wrote and left is where everybody's is.
     script = "cat - data/file; echo world >&2; cp data/file out/file.txt; echo '{\"n\": 1}' > out/result.json"
+    script += "; echo 50 half >&3; sleep 2; echo 100% done >&3"
     given = {"stdin": "hello\n", "inputs": [{"path": "data/file", "artifact": stack.upload(b"data\n")}]}
     job = stack.submit(name="elsewhere", runtime="bash", script=script, requirements=ELSEWHERE, **given)
+    assert stack.wait_for_progress(job)["percent"] == 50
     execution = stack.wait_for_end(job)
+    assert execution["progress"]["message"] == "done"
     assert (execution["status"], execution["worker_id"]) == ("succeeded", remote.row()["id"])
     assert execution["result"] == {"n": 1}
     assert stack.log(execution, stream="stdout") == "hello\ndata\n"

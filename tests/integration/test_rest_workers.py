@@ -22,6 +22,7 @@ from jobs.protocol import (
     Hold,
     Offer,
     Order,
+    Progress,
     Registration,
     Report,
     StoredOutput,
@@ -91,7 +92,7 @@ def test_from_the_registration_to_the_goodbye(plane: RestControlPlane) -> None:
     assert claimed.input_files() == [ClaimedInput("a/ü", *same), ClaimedInput(None, *same)]
     plane.start(hold, {"cgroup": "v2"})
     assert plane.renew(registration, [(hold.execution_id, hold.attempt)]) == []
-    plane.log(hold, [Chunk(0, "stdout", datetime.now(UTC), b"\0\xff")])
+    plane.log(hold, [Chunk(0, "stdout", datetime.now(UTC), b"\0\xff")], Progress(0.5, "begins"))
     data = b"left behind"
     output = StoredOutput("a/b", len(data), hashlib.sha256(data).hexdigest())
     plane.store_output(hold, output, io.BytesIO(data))
@@ -100,6 +101,8 @@ def test_from_the_registration_to_the_goodbye(plane: RestControlPlane) -> None:
     assert (moved.state, moved.job_id) == ("succeeded", execution.job_id)
     execution.refresh_from_db()
     assert (execution.state, execution.result) == ("succeeded", {"n": [1]})
+    assert execution.progress is not None
+    assert execution.progress["message"] == "begins"
     assert (bytes(LogChunk.objects.get().data), Output.objects.get().name) == (b"\0\xff", "a/b")
     plane.drain(registration)
     assert Worker.objects.get().status == "draining"

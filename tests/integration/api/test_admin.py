@@ -73,6 +73,14 @@ def test_execution_and_job_pages_are_read_only(admin: Client) -> None:
     assert execution.state == "ready"
 
 
+def test_how_far_an_execution_is_is_shown_and_no_markup_of_its_own(admin: Client) -> None:
+    execution = make_execution()
+    said = {"attempt": 0, "percent": 42.5, "message": "<b>far</b>", "at": "2030-01-01T00:00:00+00:00"}
+    Execution.objects.filter(id=execution.id).update(progress=said)
+    for address in ("execution/", f"execution/{execution.id}/change/"):
+        assert b"42.5 % &lt;b&gt;far&lt;/b&gt;" in admin.get(f"/admin/jobs/{address}").content
+
+
 def test_queue_is_edited(admin: Client) -> None:
     queue = Queue.objects.get(name="default")
     body = {"pool": "default", "priority": 3, "max_concurrency": "", "aging_seconds": 60, "paused": "on"}

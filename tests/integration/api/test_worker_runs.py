@@ -24,7 +24,7 @@ DATA = b"some bytes\0\xff"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 WORDS: dict[str, dict[str, Any]] = {
     "start": {},
-    "logs": {"chunks": [chunk(0, DATA)]},
+    "logs": {"chunks": [chunk(0, DATA)], "progress": {"percent": 1, "message": "x"}},
     "outputs": {"size": len(DATA), "sha256": SHA256},
     "complete": {"reason": "exit", "exit_code": 0},
 }
@@ -67,6 +67,21 @@ def test_a_run_from_start_to_end(client: APIClient, worker: RestWorker, executio
     # Said again, because the answer got lost: refused, and harmless.
     assert worker.tell(execution, "complete", **report).json()["type"] == STALE
     assert Output.objects.count() == 1
+
+
+def test_how_far_it_is_is_shown_while_it_runs(client: APIClient, worker: RestWorker, execution: Any) -> None:
+    address = f"{API}/executions/{execution.id}"
+    assert client.get(address).json()["progress"] is None
+    worker.tell(execution, "start")
+    said = {"percent": 42.5, "message": "a\x1b[2Jb\nc"}
+    assert worker.tell(execution, "logs", chunks=[chunk(0, b"x")], progress=said).status_code == 204
+    shown = client.get(address).json()["progress"]
+    assert (shown.pop("at")[:2], shown) == ("20", {"percent": 42.5, "message": "a\ufffd[2Jb\ufffdc"})
+    assert worker.tell(execution, "logs", chunks=[], progress={"percent": None, "message": "x"}).status_code == 204
+    listed = client.get(f"{API}/executions").json()["results"][0]["progress"]
+    assert (listed["percent"], listed["message"]) == (None, "x")
+    assert worker.tell(execution, "logs", chunks=[chunk(1, b"y")], progress=None).status_code == 204
+    assert client.get(address).json()["progress"] == listed
 
 
 @pytest.mark.parametrize("verb", WORDS)
@@ -143,6 +158,12 @@ FILE = {"name": "f", "size": 1, "sha256": "0" * 64}
         ("logs", {"chunks": [chunk(0, b"", stream="stdin")]}),
         ("logs", {"chunks": [chunk(0, b"", at="0001-01-01T00:00:00+14:00")]}),
         ("logs", {"chunks": [chunk(0, b"", at="yesterday")]}),
+        ("logs", {"chunks": [], "progress": {}}),
+        ("logs", {"chunks": [], "progress": {"percent": 101, "message": ""}}),
+        ("logs", {"chunks": [], "progress": {"percent": -1, "message": ""}}),
+        ("logs", {"chunks": [], "progress": {"percent": "5", "message": ""}}),
+        ("logs", {"chunks": [], "progress": {"percent": 5, "message": "x" * 201}}),
+        ("logs", {"chunks": [], "progress": {"percent": 5, "message": "\0"}}),
         ("outputs", {"size": -1, "sha256": SHA256}),
         ("outputs", {"size": 1024**3 + 1, "sha256": SHA256}),
         ("outputs", {"size": 1, "sha256": SHA256.upper()}),

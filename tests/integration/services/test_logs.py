@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.db import DatabaseError
 
 from jobs.errors import StaleAttempt
-from jobs.models import Attempt, LogChunk
-from jobs.protocol import Chunk, Hold, Report
+from jobs.models import Attempt, Execution, LogChunk
+from jobs.protocol import Chunk, Hold, Progress, Report
 from jobs.services import logs, transitions
 from jobs.services.attempts import finish_attempt
 from jobs.services.logs import append_chunks, read_chunks
+from jobs.services.progress import progress_of
 from jobs.states import Reason
 from tests.factories import claim_on, make_execution, make_worker, place_on, run_on
 
@@ -45,6 +47,53 @@ def test_any_bytes_are_kept(hold: Hold) -> None:
     data = [bytes(range(256)), b"\x00" * 10, "ünï".encode(), b"", os.urandom(2 * 1024 * 1024)]
     append_chunks(hold, [chunk(i, d) for i, d in enumerate(data)])
     assert texts(hold) == data
+
+
+def progress_shown(hold: Hold) -> tuple[float | None, str] | None:
+    said = progress_of(Execution.objects.get(id=hold.execution_id))
+    return None if said is None else (said["percent"], said["message"])
+
+
+def test_how_far_a_run_is_comes_with_its_log_or_alone(hold: Hold) -> None:
+    append_chunks(hold, [chunk(0, b"a")])
+    assert progress_shown(hold) is None
+    append_chunks(hold, [chunk(1, b"b")], Progress(12.5, "half of it"))
+    assert (progress_shown(hold), texts(hold)) == ((12.5, "half of it"), [b"a", b"b"])
+    append_chunks(hold, [chunk(1, b"b")], Progress(None, "more"))
+    assert (progress_shown(hold), texts(hold)) == ((None, "more"), [b"a", b"b"])
+    append_chunks(hold, [], Progress(100, ""))
+    assert progress_shown(hold) == (100, "")
+    said = progress_of(Execution.objects.get(id=hold.execution_id))
+    assert said is not None
+    assert abs(datetime.now(UTC) - said["at"]) < timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempt": 2}, {"incarnation": 7}, {"worker_id": uuid4()}, {"execution_id": uuid4()}]
+)
+@pytest.mark.parametrize("chunks", [[], [chunk(0)]])
+def test_progress_passes_the_fence_or_nothing_is_written(
+    hold: Hold, wrong: dict[str, Any], chunks: list[Chunk]
+) -> None:
+    with pytest.raises(StaleAttempt):
+        append_chunks(replace(hold, **wrong), chunks, Progress(1, "x"))
+    assert (progress_shown(hold), texts(hold)) == (None, [])
+
+
+def test_what_has_ended_says_nothing_more_and_the_next_attempt_begins_anew(hold: Hold) -> None:
+    append_chunks(hold, [], Progress(90, "almost"))
+    transitions.lose_held({hold.worker_id: None})
+    with pytest.raises(StaleAttempt):
+        append_chunks(hold, [], Progress(99, "too late"))
+    assert progress_shown(hold) == (90, "almost")
+    execution = Execution.objects.get(id=hold.execution_id)
+    again = run_on(make_worker(), execution)
+    assert progress_shown(again) is None
+    append_chunks(again, [], Progress(5, "again"))
+    finish_attempt(again, Report(Reason.EXIT, exit_code=0))
+    assert progress_shown(again) == (5, "again")
+    with pytest.raises(StaleAttempt):
+        append_chunks(again, [], Progress(99, "too late"))
 
 
 def test_the_order_is_that_of_the_sequence_not_of_arrival(hold: Hold) -> None:

@@ -39,6 +39,22 @@ def test_the_log_of_every_attempt_comes_once_and_in_order(server: RecordingServe
     assert "".join(chunk.text for chunk in followed) == "abcd"
 
 
+def test_how_far_it_is_is_told_to_a_person_when_it_changes(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [{"percent": 12.5, "message": "\x1b[2J"}, {"percent": None, "message": "b"}]
+    for progress in (None, words[0], words[0], words[1]):
+        server.answer("GET", PATH, execution("running") | {"progress": progress})
+    server.answer("GET", PATH, execution("succeeded") | {"progress": words[1]})
+    server.answer("GET", f"{PATH}/logs?format=json&attempt=1", chunks())
+    monkeypatch.setattr("cli.following.POLL_SECONDS", 0.001)
+    for person in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda there=person: there)
+        list(follow(server.client, "E", first_attempt=1, deadline=time.monotonic() + 30))
+        told = "Progress: 12.5 % \\x1b[2J\nProgress: b\n" if person else ""
+        assert capsys.readouterr().err == told
+
+
 def test_following_ends_when_its_time_is_over(server: RecordingServer) -> None:
     server.answer("GET", PATH, execution("queued", 0))
     with pytest.raises(WaitTimeoutError, match="still queued"):

@@ -8,7 +8,7 @@ from typing import IO
 from uuid import UUID, uuid4
 
 from jobs.errors import WorkerNameTaken
-from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Registration, Report, StoredOutput, Usage
+from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Progress, Registration, Report, StoredOutput, Usage
 
 OFFER = Offer("w", UUID(int=0), "default", "h", 1, 1.0, 1, 1, [], {})
 
@@ -61,7 +61,7 @@ class MemoryControlPlane:
     def start(self, hold: Hold, receipt: Mapping[str, object]) -> None:
         self.asked.append("start")
 
-    def log(self, hold: Hold, chunks: Sequence[Chunk]) -> None:
+    def log(self, hold: Hold, chunks: Sequence[Chunk], progress: Progress | None = None) -> None:
         self.asked.append("log")
 
     def finish(self, hold: Hold, report: Report) -> Moved | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import StaleAttempt
-from jobs.protocol import Chunk
+from jobs.protocol import Chunk, Progress
 from workers import log_stream
 from workers.log_stream import LogFlusher, LogStream
 
@@ -20,10 +20,12 @@ DEADLINE = 10.0
 class Sink:
     def __init__(self) -> None:
         self.batches: list[list[Chunk]] = []
+        self.progress: list[Progress] = []
         self.arrived = threading.Event()
 
-    def send(self, chunks: Sequence[Chunk]) -> None:
+    def send(self, chunks: Sequence[Chunk], progress: Progress | None) -> None:
         self.batches.append(list(chunks))
+        self.progress += [progress] if progress else []
         self.arrived.set()
 
     @property
@@ -139,7 +141,34 @@ def test_a_writer_that_is_too_fast_waits_until_there_is_room(sink: Sink, monkeyp
     assert [c.sequence for c in sink.chunks] == list(range(50))
 
 
-def refuse(_chunks: Sequence[Chunk]) -> None:
+def test_progress_goes_along_once_in_a_while_and_the_last_always(sink: Sink) -> None:
+    stream = LogStream(sink.send)
+    first, *others, last = (Progress(n, "x") for n in range(5))
+    stream.report(first)
+    stream.write("stdout", b"a")
+    stream.flush()
+    assert (sink.progress, len(sink.batches)) == ([first], 1)
+    for progress in others:
+        stream.report(progress)
+        stream.flush()
+    assert len(sink.batches) == 1, "a moment has not passed"
+    stream.report(last)
+    stream.close()
+    assert sink.progress == [first, last]
+
+
+def test_progress_is_sent_again_after_a_moment(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_stream, "PROGRESS_SECONDS", 0)
+    stream = LogStream(sink.send)
+    for n in range(3):
+        stream.report(Progress(n, ""))
+        stream.flush()
+        stream.flush()
+    stream.close()
+    assert [progress.percent for progress in sink.progress] == [0, 1, 2]
+
+
+def refuse(_chunks: Sequence[Chunk], _progress: Progress | None) -> None:
     raise StaleAttempt
 
 
@@ -175,7 +204,7 @@ def test_an_error_frees_a_writer_that_waits(monkeypatch: pytest.MonkeyPatch) -> 
 def test_after_an_error_nothing_more_is_sent() -> None:
     calls: list[int] = []
 
-    def fail(chunks: Sequence[Chunk]) -> None:
+    def fail(chunks: Sequence[Chunk], _progress: Progress | None) -> None:
         calls.append(len(chunks))
         raise StaleAttempt
 

@@ -32,6 +32,7 @@ def test_a_run_knows_who_it_is() -> None:
         "PUNCTUAL_RUN_ID": str(run.run_id),
         "PUNCTUAL_SCHEDULED_FOR": "2030-01-02T03:04:05.678901+00:00",
         "PUNCTUAL_DEADLINE": "2030-01-02T03:04:05.678+00:00",
+        "PUNCTUAL_PROGRESS": "/dev/fd/3",
     }
 
 

@@ -26,6 +26,7 @@ from jobs.protocol import (
     ClaimedInput,
     Hold,
     Order,
+    Progress,
     Registration,
     Report,
     StoredOutput,
@@ -191,6 +192,17 @@ def test_many_small_pieces_of_a_log_are_said_in_turn(server: RecordingServer, pl
     plane.log(HOLD, [Chunk(number, streams[number % 2], at, b"x") for number in range(MAX_CHUNKS_SAID + 1)])
     assert len(server.requests) == 2
     assert [chunk["sequence"] for chunk in body_of(server)["chunks"]] == [MAX_CHUNKS_SAID]
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_CHUNKS_SAID + 1])
+def test_progress_is_said_once_with_the_log_or_alone(
+    server: RecordingServer, plane: RestControlPlane, count: int
+) -> None:
+    server.answer("POST", f"{EXECUTION}/logs", b"", status=204)
+    plane.log(HOLD, [Chunk(n, "stdout", datetime.now(UTC), b"x") for n in range(count)], Progress(5, "far"))
+    bodies = [json.loads(request.body) for request in server.requests]
+    assert [body.get("progress") for body in bodies] == [{"percent": 5, "message": "far"}, None][: len(bodies)]
+    assert sum(len(body["chunks"]) for body in bodies) == count
 
 
 def test_an_end_that_was_heard_is_not_an_error(server: RecordingServer, plane: RestControlPlane) -> None:
