@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -43,9 +44,19 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"Unknown stage: {', '.join(unknown)}. There are: {', '.join(STAGES)}.", file=sys.stderr)
         return 2
+    if missing := _missing(names or list(STAGES)):
+        print(missing, file=sys.stderr)
+        return 2
     results = [_run(stage, extra) for stage in names] if names else _run_all(extra)
     _print_summary(results)
     return 1 if any(result.failed for result in results) or not sum(result.passed for result in results) else 0
+
+
+def _missing(stages: list[str]) -> str:
+    """What nothing here can install, and some stages need; better said now than after minutes."""
+    if set(stages) & {"unit", "integration", "acceptance"} and not shutil.which("slirp4netns"):
+        return "slirp4netns is missing: install your distribution's package (apt-get install slirp4netns)."
+    return ""
 
 
 def _run_all(extra: list[str]) -> list[Result]:

@@ -60,7 +60,7 @@ def describe_host(
         **tested,
         "bubblewrap": host.version,
         "cgroups": str(host.cgroup_mode),
-        "network": False,  # no run is given any
+        "network": host.network is not None,
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": _memory_bytes() // MEGABYTE,
         "runtimes": {name: interpreter.version for name, interpreter in interpreters.items()},

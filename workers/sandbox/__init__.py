@@ -6,7 +6,8 @@ Invariant: this package knows nothing of jobs, Django, Celery or storage.
 from workers.sandbox.bubblewrap import find_bwrap
 from workers.sandbox.cgroups import clean_leftovers
 from workers.sandbox.errors import SandboxError, SandboxUnavailable
-from workers.sandbox.host import Host, detect_host
+from workers.sandbox.host import Host, detect_host, with_network
+from workers.sandbox.network_rules import NetworkRules
 from workers.sandbox.run import Run
 from workers.sandbox.runtimes import Command, Interpreter, command_for, find_runtimes
 from workers.sandbox.sandbox import Sandbox
@@ -20,6 +21,7 @@ __all__ = [
     "InputFile",
     "Interpreter",
     "Limits",
+    "NetworkRules",
     "Outcome",
     "Program",
     "Run",
@@ -34,4 +36,5 @@ __all__ = [
     "find_bwrap",
     "find_runtimes",
     "run_self_test",
+    "with_network",
 ]

@@ -108,7 +108,12 @@ def isolation_arguments(*, slot_shares: bool) -> list[str]:
     ]
 
 
-def root_plan() -> dict[str, dict[str, str]]:
+def synthetic_files(resolver_file: str | None) -> dict[str, str]:
+    """Whom to ask for names is told to all runs of a host where some have a network: the others reach nobody."""
+    return {**SYNTHETIC_FILES, **({} if resolver_file is None else {"/etc/resolv.conf": resolver_file})}
+
+
+def root_plan(resolver_file: str | None = None) -> dict[str, dict[str, str]]:
     """The read-only system: merged-/usr symlinks are copied as symlinks, real directories are bound.
 
     So is configuration; a slot copies its files, as every mount costs each run.
@@ -121,7 +126,7 @@ def root_plan() -> dict[str, dict[str, str]]:
         "links": links,
         "binds": {name: "" for name in shown if Path(name).is_dir()},
         "copies": {name: "" for name in shown if Path(name).is_file()},
-        "files": dict(SYNTHETIC_FILES),
+        "files": synthetic_files(resolver_file),
     }
 
 

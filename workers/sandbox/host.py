@@ -14,6 +14,8 @@ from workers.sandbox import seccomp
 from workers.sandbox.bubblewrap import bwrap_version, find_bwrap
 from workers.sandbox.cgroups import CgroupParents, Mode, find_parents
 from workers.sandbox.errors import SandboxError, SandboxUnavailable
+from workers.sandbox.network import HARDENINGS, NetworkPlan, find_slirp
+from workers.sandbox.network_rules import Blocks, NetworkRules
 from workers.sandbox.values import EndReason, Limits, Program, Stream
 
 NOBODY = 65534
@@ -28,6 +30,7 @@ class Host:
     drop_gid: int | None
     cgroups: CgroupParents = field(default_factory=CgroupParents)
     slots_share: bool = True  # slots have namespaces and a root that their runs share; else each run brings its own
+    network: NetworkPlan | None = None  # how a run gets one; None: no run does
 
     @property
     def cgroup_mode(self) -> Mode:
@@ -38,8 +41,15 @@ class Host:
         """By the kernel, whoever holds it; else only what processes have mapped is seen."""
         return self.cgroup_mode != "none"
 
-    def receipt(self, namespaces: tuple[str, ...], limits: Limits) -> Mapping[str, object]:
+    @property
+    def resolver_file(self) -> str | None:
+        return None if self.network is None else self.network.rules.resolver_file
+
+    def receipt(
+        self, namespaces: tuple[str, ...], limits: Limits, blocks: Blocks | None = None
+    ) -> Mapping[str, object]:
         """What a run was given, to be stored with its attempt."""
+        network = self.network.receipt(blocks) if self.network and blocks else None
         return {
             "bubblewrap": self.version,
             "namespaces": list(namespaces),
@@ -47,7 +57,8 @@ class Host:
             "seccomp": seccomp.digest(memory_is_metered=self.memory_is_metered),
             "cgroup": self.cgroup_mode,
             "limits": dataclasses.asdict(limits),
-            "network": False,
+            "network": network is not None,
+            **({} if network is None else {"network_details": network}),
         }
 
 
@@ -58,15 +69,40 @@ def detect_host() -> Host:
     version = ".".join(map(str, bwrap_version(bwrap) or ()))
     host = Host(bwrap, version, drop, drop, find_parents())
     try:
-        _prove(host)
+        _prove_isolation(host)
     except SandboxUnavailable:
         # namespaces may be allowed to bubblewrap alone, or in one layer only
         host = dataclasses.replace(host, slots_share=False)
-        _prove(host)
+        _prove_isolation(host)
     return host
 
 
+def with_network(host: Host, rules: NetworkRules) -> Host:
+    """The same host, proved to be able to give a run a network; raise SandboxUnavailable if it is not."""
+    if not host.slots_share:
+        raise SandboxUnavailable("This host allows namespaces to bubblewrap alone, and a network needs one more.")
+    slirp, version = find_slirp()
+    failure = ""
+    for hardening in HARDENINGS:
+        able = dataclasses.replace(host, network=NetworkPlan(slirp, version, rules, hardening))
+        try:
+            _prove(able)
+        except SandboxError as error:
+            failure = failure or str(error)
+            continue
+        return able
+    raise SandboxUnavailable(failure)
+
+
+def _prove_isolation(host: Host) -> None:
+    try:
+        _prove(host)
+    except SandboxError as error:
+        raise SandboxUnavailable(explain_failure(str(error))) from error
+
+
 def _prove(host: Host) -> None:
+    """Run `true` in it, with a network if it has one to give."""
     from workers.sandbox.sandbox import Sandbox  # noqa: PLC0415  (a sandbox is built for a host)
 
     said: list[bytes] = []
@@ -74,12 +110,11 @@ def _prove(host: Host) -> None:
     def listen(stream: Stream, data: bytes) -> None:
         said.append(data)
 
+    program = Program(("true",), {"PATH": "/usr/bin:/bin"}, network=host.network is not None)
     sandbox = Sandbox(host)
     try:
-        with sandbox.start(Program(("true",), {"PATH": "/usr/bin:/bin"}), PROOF_LIMITS) as run:
+        with sandbox.start(program, PROOF_LIMITS) as run:
             outcome = run.stream(listen)
-    except SandboxError as error:
-        raise SandboxUnavailable(explain_failure(str(error))) from error
     finally:
         sandbox.close()
     if (outcome.reason, outcome.exit_code) != (EndReason.EXIT, 0):

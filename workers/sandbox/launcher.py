@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.sandbox import launcher_process, pidfd, slot_process
+from workers.sandbox import launcher_process, netlink, pidfd, slot_process
 from workers.sandbox.bubblewrap import NAMESPACES, private_libraries
 from workers.sandbox.companion import Companion
 from workers.sandbox.errors import SandboxError
+from workers.sandbox.network_rules import Blocks
 
 LOST_DESCRIPTORS = "The sandbox's descriptors did not arrive; are too many files open (ulimit -n)?"
 ANSWER_SECONDS = slot_process.SETUP_SECONDS + slot_process.REAP_SECONDS + 5.0
@@ -27,7 +28,10 @@ ANSWER_SECONDS = slot_process.SETUP_SECONDS + slot_process.REAP_SECONDS + 5.0
 
 @dataclass(frozen=True)
 class Launched:
-    """A sandbox that is built and waits; it owns descriptors of its pid 1 and of directories in it."""
+    """A sandbox that is built and waits; it owns descriptors of its pid 1 and of directories in it.
+
+    Of one that is to have a network, also of the user namespace that owns its network namespace, and of that.
+    """
 
     child: int
     monitor: int
@@ -38,6 +42,7 @@ class Launched:
     proc: int
     tmp: int
     shm: int
+    network: tuple[int, ...] = ()
 
     @property
     def writable(self) -> tuple[int, int, int]:
@@ -60,7 +65,7 @@ class Launched:
         return os.dup(self.out)
 
     def close(self) -> None:
-        for descriptor in (self.pidfd, self.work, self.out, self.proc, self.tmp, self.shm):
+        for descriptor in (self.pidfd, self.work, self.out, self.proc, self.tmp, self.shm, *self.network):
             os.close(descriptor)
 
 
@@ -103,18 +108,28 @@ class Slot:
         environment: Mapping[str, str],
         rlimits: Sequence[tuple[int, int]],
         fds: Sequence[int],
+        blocks: Blocks | None = None,
     ) -> Launched:
-        """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr."""
-        request = {"do": "launch", "argv": list(argv), "environment": dict(environment), "rlimits": list(rlimits)}
+        """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr.
+
+        `blocks`: what a run that is to have a network must not reach.
+        """
+        request = {
+            "do": "launch",
+            "argv": list(argv),
+            "environment": dict(environment),
+            "rlimits": list(rlimits),
+            "closed": blocks and (blocks.unroutable, blocks.unsendable),
+        }
         answer, opened = self._ask(request, fds)
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         namespaces = answer["namespaces"]
-        if not isinstance(namespaces, dict) or len(opened) != 6:
+        if not isinstance(namespaces, dict) or len(opened) != (8 if blocks else 6):
             self._discard(answer, opened)
             raise SandboxError(LOST_DESCRIPTORS)
         private = [name for name in NAMESPACES if namespaces.get(name) not in (None, self._host[name])]
-        child, work, out, proc, tmp, shm = opened
+        child, work, out, proc, tmp, shm, *network = opened
         return Launched(
             child=int(str(answer["child"])),
             monitor=int(str(answer["monitor"])),
@@ -125,6 +140,7 @@ class Slot:
             proc=proc,
             tmp=tmp,
             shm=shm,
+            network=tuple(network),
         )
 
     def _discard(self, answer: Mapping[str, object], opened: Sequence[int]) -> None:
@@ -227,7 +243,7 @@ class Launcher:
             return Companion(
                 launcher_process.__file__,
                 descriptors=opened,
-                arguments=(slot_process.__file__, *self._ids, names),
+                arguments=(slot_process.__file__, netlink.__file__, *self._ids, names),
                 answer_seconds=ANSWER_SECONDS,
             )
         finally:

@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
@@ -44,7 +44,7 @@ def fork_slot(slot: Callable[[], None], *closed: socket.socket) -> int:
         os._exit(status)  # whatever happened: the channel ends, and the worker gives the slot up
 
 
-def _serve(channel: socket.socket, worker: int, slots: ModuleType, bwrap: int, libraries: Mapping[str, int]) -> None:
+def _serve(channel: socket.socket, worker: int, new_slot: Callable[[socket.socket], None]) -> None:
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(worker, select.POLLIN)
@@ -54,7 +54,7 @@ def _serve(channel: socket.socket, worker: int, slots: ModuleType, bwrap: int, l
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             try:
-                pid = fork_slot(partial(slots.serve, theirs, worker, bwrap, libraries), channel, ours)
+                pid = fork_slot(partial(new_slot, theirs), channel, ours)
             except OSError as error:
                 channel.send(f"a slot for sandboxes could not be started: {error}".encode())
                 continue
@@ -67,14 +67,14 @@ def _refuse(channel: socket.socket, why: str) -> None:
 
 
 def _load(path: str) -> ModuleType:
-    loader = SourceFileLoader("slot_process", path)
+    loader = SourceFileLoader(os.path.basename(path).removesuffix(".py"), path)
     module = ModuleType(loader.name)
     loader.exec_module(module)
     return module
 
 
 def main(arguments: Sequence[str]) -> int:
-    channel_fd, parent, *numbers, script, uid, gid, names = arguments
+    channel_fd, parent, *numbers, slot_script, netlink_script, uid, gid, names = arguments
     channel = socket.socket(fileno=int(channel_fd))
     bwrap, *others = map(int, numbers)
     libraries = dict(zip(names.split("/"), others, strict=bool(names)))
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         worker = os.pidfd_open(int(parent))
     except ProcessLookupError:
         return 0
-    slots = _load(script)
+    slots, netlink = _load(slot_script), _load(netlink_script)
     os.chdir("/")
     os.umask(0o022)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -99,7 +99,11 @@ def main(arguments: Sequence[str]) -> int:
             except OSError as error:
                 _refuse(channel, f"the worker is root and may not become uid {uid} ({error})")
                 return 0
-        _serve(channel, worker, slots, bwrap, libraries)
+
+        def new_slot(theirs: socket.socket) -> None:
+            slots.serve(theirs, worker, bwrap, libraries, netlink.Network)
+
+        _serve(channel, worker, new_slot)
     return 0
 
 

@@ -18,6 +18,7 @@ from workers.sandbox.ending import classify_end, exit_code_in
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.launcher import Launched, Reaped
 from workers.sandbox.metering import Meter, StorageMeter
+from workers.sandbox.network import Uplink
 from workers.sandbox.pipes import Pipes, read_all, read_chunk
 from workers.sandbox.slots import Place, Slots
 from workers.sandbox.values import EndReason, Limits, Outcome, Stream, Usage
@@ -32,6 +33,7 @@ class Run:
         self,
         *,
         launched: Launched,
+        uplink: Uplink | None,
         slots: Slots,
         place: Place,
         pipes: Pipes,
@@ -41,6 +43,7 @@ class Run:
     ) -> None:
         self.pid = launched.child
         self._launched = launched
+        self._uplink = uplink
         self._slots = slots
         self._place = place
         self._pipes = pipes
@@ -202,6 +205,8 @@ class Run:
             return
         self._watcher.join(timeout=2 * pidfd.DYING_SECONDS)
         self._over = pidfd.is_over(self._launched.pidfd, 0)
+        if self._uplink is not None:
+            self._uplink.close()
         with contextlib.suppress(OSError):
             self._storage.exceeded()
             self._usage = self._meter.usage()

@@ -10,12 +10,15 @@ import resource
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from workers.sandbox import bubblewrap, seccomp
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.host import Host
 from workers.sandbox.launcher import Launched, Launcher, memory_file, sealed_copy
 from workers.sandbox.metering import CgroupMeter, ProcessMeter
+from workers.sandbox.network import Uplink
+from workers.sandbox.network_rules import Blocks
 from workers.sandbox.pidfd import kill_and_wait
 from workers.sandbox.pipes import Pipes, read_all
 from workers.sandbox.run import Run
@@ -38,7 +41,7 @@ class Sandbox:
         self._filter = seccomp.program(memory_is_metered=host.memory_is_metered)
         self._libraries = bubblewrap.private_libraries(host.bwrap)
         launcher = Launcher(host.bwrap, host.drop_uid, host.drop_gid)
-        self._slots = Slots(launcher, host.cgroups, share=host.slots_share)
+        self._slots = Slots(launcher, host.cgroups, share=host.slots_share, resolver_file=host.resolver_file)
         self._finalizer = weakref.finalize(self, self._slots.close)
 
     def prepare(self, runs: int) -> None:
@@ -67,29 +70,50 @@ class Sandbox:
         return run
 
     def _build(self, program: Program, limits: Limits, undo: ExitStack) -> Run:
+        blocks = self._blocks(program)
         place = self._slots.take()
         undo.callback(self._slots.give_up, place)
         if place.cgroup is not None:
-            place.cgroup.limit(limits)
+            place.cgroup.limit(replace(limits, processes=limits.processes + 1) if blocks else limits)
         pipes = Pipes.open(self._host.drop_uid)
         undo.callback(pipes.close)
-        launched = self._launch(place, program, limits, pipes)
+        launched = self._launch(place, program, limits, pipes, blocks)
         undo.callback(launched.close)
         undo.callback(kill_and_wait, launched.pidfd)
         shared = REQUIRED_NAMESPACES - set(launched.namespaces)
         if shared:
             raise SandboxError(f"The sandbox shares namespaces with the host: {', '.join(sorted(shared))}.")
+        uplink = self._connect(place, launched) if blocks else None
+        if uplink is not None:
+            undo.callback(uplink.close)
         return Run(
             launched=launched,
+            uplink=uplink,
             slots=self._slots,
             place=place,
             pipes=pipes,
             limits=limits,
             meter=CgroupMeter(place.cgroup, limits) if place.cgroup else ProcessMeter(launched.proc, limits),
-            receipt=self._host.receipt(launched.namespaces, limits),
+            receipt=self._host.receipt(launched.namespaces, limits, blocks),
         )
 
-    def _launch(self, place: Place, program: Program, limits: Limits, pipes: Pipes) -> Launched:
+    def _blocks(self, program: Program) -> Blocks | None:
+        if not program.network:
+            return None
+        if self._host.network is None:
+            raise SandboxError("This worker gives no run a network: set PUNCTUAL_WORKER_NETWORK, and see its details.")
+        return self._host.network.blocks_now()
+
+    def _connect(self, place: Place, launched: Launched) -> Uplink | None:
+        """In the cgroup of the run: what it sends and keeps is the run's doing."""
+        if self._host.network is None:
+            return None
+        user, net = launched.network
+        ids = (self._host.drop_uid, self._host.drop_gid)
+        join = place.cgroup.add if place.cgroup is not None else None
+        return Uplink.connect(self._host.network, (user, net), ids, join)
+
+    def _launch(self, place: Place, program: Program, limits: Limits, pipes: Pipes, blocks: Blocks | None) -> Launched:
         with ExitStack() as lent:
             lent.callback(pipes.close_far_ends)
             stdin = os.open(os.devnull, OPENING) if program.stdin is None else sealed_copy(program.stdin)
@@ -130,7 +154,7 @@ class Sandbox:
             listed = lend_own(memory_file(b"".join(os.fsencode(part) + b"\0" for part in arguments)))
             argv = ["bwrap", "--args", str(listed), "--", *program.argv]
             try:
-                return place.slot.launch(argv, environment, _rlimits(limits), descriptors)
+                return place.slot.launch(argv, environment, _rlimits(limits), descriptors, blocks)
             except SandboxError as error:
                 said = read_all(pipes.stderr).decode(errors="replace").strip().splitlines()
                 raise SandboxError(f"The sandbox could not be built: {said[0] if said else error}") from error

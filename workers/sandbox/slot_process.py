@@ -12,7 +12,6 @@ memory file with JSON plus descriptors; each answer is JSON plus descriptors.
 import array
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import resource
@@ -21,7 +20,8 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 FIRST_DESCRIPTOR = 300  # descriptor i of a request is FIRST_DESCRIPTOR + i for bubblewrap
 INFO_DESCRIPTOR = FIRST_DESCRIPTOR - 1
@@ -48,7 +48,7 @@ DEVICE_LINKS = {
 }
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+CLONE_NEWUSER = 0x10000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MS_NOEXEC = 2, 4, 4096, 16384, 1 << 18, 8
 MNT_DETACH = 2
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -57,7 +57,17 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 READ_ONLY, NO_SUID, NO_DEVICES = 1, 2, 4
 PR_SET_DUMPABLE = 4
 MFD_EXEC = 0x10
-SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+class Network(Protocol):
+    """That of `netlink`, which the launcher loads."""
+
+    def close(self, unroutable: Sequence[str], unsendable: Sequence[str]) -> None: ...
+
+    def refresh(self) -> None: ...
+
+
+NewNetwork = Callable[[], Network]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -66,10 +76,13 @@ class SetupError(Exception):
     """Bubblewrap ended, or did not answer, before the sandbox stood."""
 
 
-def open_slot(request: Mapping[str, object], bwrap: int, libraries: Mapping[str, int]) -> dict[str, object]:
+def open_slot(
+    request: Mapping[str, object], bwrap: int, libraries: Mapping[str, int], new_network: NewNetwork
+) -> tuple[dict[str, object], Network | None]:
     """Make what all runs of this slot share, and leave everything else of the host behind."""
     try:
         _own_namespaces()
+        network = new_network()
         _mount("tmpfs", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
         for name in ("host", "proc", "tmp", ROOT[1:]):
             os.mkdir(f"{BASE}/{name}")
@@ -85,8 +98,8 @@ def open_slot(request: Mapping[str, object], bwrap: int, libraries: Mapping[str,
         # pid 1 of a run is bubblewrap's very file, which it reaches through /proc/1/exe, and owns
         _protect("/", READ_ONLY)
     except (OSError, KeyError) as error:
-        return {"error": f"a slot could not be set up: {error}"}
-    return {}
+        return {"error": f"a slot could not be set up: {error}"}, None
+    return {}, network
 
 
 def _own_namespaces() -> None:
@@ -96,10 +109,9 @@ def _own_namespaces() -> None:
     for name, text in (("setgroups", "deny"), ("gid_map", f"{SLOT_ID} {gid} 1"), ("uid_map", f"{SLOT_ID} {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    _call("unshare", CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS)
+    _call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
     with contextlib.suppress(OSError):  # a kernel may be built without it
         _call("unshare", CLONE_NEWCGROUP)
-    _bring_loopback_up()
     socket.sethostname("sandbox")
     for name, most in USER_LIMITS.items():
         with contextlib.suppress(FileNotFoundError), open(f"/proc/sys/user/{name}", "w") as file:
@@ -112,30 +124,6 @@ def _enter(root: str) -> None:
     os.chdir("/")
     _call("umount2", b"/host", MNT_DETACH)
     os.rmdir("/host")
-
-
-class Network:
-    """The network namespace of the next run."""
-
-    def __init__(self) -> None:
-        self._untouched = self._traces()
-
-    def refresh(self) -> None:
-        """What a run left in the old one, like ports that wait to be free, goes with it."""
-        if self._traces() != self._untouched:
-            _call("unshare", CLONE_NEWNET)
-            _bring_loopback_up()
-
-    def _traces(self) -> tuple[bytes, ...]:
-        """Whatever was sent, to itself or to nowhere, is counted here; a port that was never used leaves nothing."""
-        return tuple(_read(f"/proc/self/net/{name}") for name in ("dev", "snmp", "snmp6", "sockstat"))
-
-
-def _bring_loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = struct.pack("16sh14x", b"lo", 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
 
 
 def _assemble(root: str, plan: Mapping[str, Mapping[str, str]]) -> None:
@@ -198,8 +186,18 @@ def _call(name: str, *arguments: object) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}", said.replace("\0", "") or None)
 
 
-def launch(bwrap: str, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
-    """Build a sandbox that waits to be let go; the first descriptors are its standard ones."""
+def launch(
+    bwrap: str, request: Mapping[str, object], fds: list[int], network: Network | None
+) -> tuple[dict[str, object], list[int]]:
+    """Build a sandbox that waits to be let go; the first descriptors are its standard ones.
+
+    For a run that is to have a network, what it must not reach is closed before it stands.
+    """
+    if request["closed"]:
+        try:
+            network.close(*request["closed"])  # type: ignore[union-attr,misc]  # only a slot that shares is asked for it
+        except OSError as error:
+            return {"error": f"addresses could not be blocked, for which the kernel needs XFRM ({error})"}, []
     deadline = time.monotonic() + SETUP_SECONDS
     info_read, info_write = os.pipe2(os.O_CLOEXEC)
     monitor = _spawn(bwrap, request, fds, info_write)
@@ -211,6 +209,8 @@ def launch(bwrap: str, request: Mapping[str, object], fds: list[int]) -> tuple[d
         opened += _wait_until_built(child, opened[0], deadline)
         _limit(child, request["rlimits"])  # type: ignore[arg-type]
         namespaces = {name: os.readlink(f"/proc/{child}/ns/{name}") for name in os.listdir(f"/proc/{child}/ns")}
+        if request["closed"]:
+            opened += [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "net")]
     except (OSError, ValueError, SetupError) as error:
         for descriptor in opened:
             os.close(descriptor)
@@ -343,18 +343,22 @@ def receive(channel: socket.socket, size: int, most_descriptors: int) -> tuple[b
     return data, list(fds)
 
 
-def _launch(bwrap: int | None, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
-    """`bwrap` is the host's file, if the slot has none of its own."""
-    if bwrap is None:
-        return launch(BWRAP, request, fds)
+def _launch(
+    bwrap: int, request: Mapping[str, object], fds: list[int], network: Network | None
+) -> tuple[dict[str, object], list[int]]:
+    """`bwrap` is the host's file, for a slot that has none of its own, and no network either."""
+    if network is not None:
+        return launch(BWRAP, request, fds, network)
     copy = _own_copy(bwrap)
     try:
-        return launch(f"/proc/self/fd/{copy}", request, fds)
+        return launch(f"/proc/self/fd/{copy}", request, fds, None)
     finally:
         os.close(copy)
 
 
-def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[str, int]) -> None:
+def serve(
+    channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[str, int], new_network: NewNetwork
+) -> None:
     """Answer until the worker closes the channel or ends."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -371,15 +375,13 @@ def serve(channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[st
             request = json.loads(os.pread(fds[0], os.fstat(fds[0]).st_size, 0))
             if request["do"] == "launch":
                 try:
-                    answer, opened = _launch(None if network else bwrap, request, fds[1:])
+                    answer, opened = _launch(bwrap, request, fds[1:], network)
                 except OSError as error:
                     answer = {"error": f"bubblewrap could not be started: {error}"}
             elif request["do"] == "reap":
                 answer = reap(request["pids"])
             else:
-                answer = open_slot(request, bwrap, libraries)
-                if "error" not in answer:
-                    network = Network()
+                answer, network = open_slot(request, bwrap, libraries, new_network)
         finally:
             for descriptor in fds:
                 os.close(descriptor)

@@ -37,10 +37,13 @@ class Place:
 class Slots:
     """Shared by all threads of one worker process."""
 
-    def __init__(self, launcher: Launcher, cgroups: CgroupParents, *, share: bool) -> None:
+    def __init__(
+        self, launcher: Launcher, cgroups: CgroupParents, *, share: bool, resolver_file: str | None = None
+    ) -> None:
         self._launcher = launcher
         self._cgroups = cgroups
         self._share = share
+        self._resolver_file = resolver_file
         self._lock = threading.Lock()
         self._idle: list[Place] = []
         self._busy: set[Place] = set()
@@ -106,7 +109,7 @@ class Slots:
             if cgroup is not None:
                 cgroup.add(slot.pid)
             if self._share:
-                slot.open(bubblewrap.root_plan())
+                slot.open(bubblewrap.root_plan(self._resolver_file))
         except OSError as error:
             place.end()
             raise SandboxError(

@@ -62,6 +62,7 @@ class Program:
     environment: Mapping[str, str]
     files: tuple[InputFile, ...] = ()
     stdin: int | None = None  # a regular file, of which it gets a copy; else there is nothing to read
+    network: bool = False  # only on a host that has one to give
 
 
 @dataclass(frozen=True)
