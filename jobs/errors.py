@@ -27,6 +27,10 @@ class InvalidInput(PunctualError):
         self.message = message
 
 
+class NotPermitted(InvalidInput):
+    """The input asks for something that its sender may not have."""
+
+
 class NotFound(PunctualError):
     """There is no such thing, or it belongs to somebody else."""
 

@@ -113,6 +113,7 @@ class Claimed:
     size: int
     seconds_left: float | None = None  # until its deadline, when it was claimed
     inputs: str = "[]"
+    network: bool = False
 
     def input_files(self) -> list[ClaimedInput]:
         return [ClaimedInput(**each) for each in json.loads(self.inputs)]

@@ -70,6 +70,8 @@ def claimed(each: dict[str, Any]) -> Claimed:
         size=int(each["program"]["size"]),
         seconds_left=None if each["seconds_left"] is None else float(each["seconds_left"]),
         inputs=json.dumps([_input(file) for file in each["inputs"]]),
+        # A control plane that knows nothing of it grants none.
+        network=bool(each.get("network", False)),
     )
 
 

@@ -23,6 +23,7 @@ from cli.commands.job_options import (
     EveryOption,
     InputOption,
     MemoryOption,
+    NetworkOption,
     PriorityOption,
     QueueOption,
     ResourceOption,
@@ -81,6 +82,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     backoff: BackoffOption = None,
     retry_on: RetryOnOption = None,
     max_concurrency: ConcurrencyOption = None,
+    network: NetworkOption = None,
 ) -> None:
     """Change what is given and leave the rest. --every, --cron and --at replace the schedules, --input all inputs."""
     schedules = schedules_of(every or [], cron or [], at or [], tz, calendar)
@@ -90,7 +92,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
         raise UsageMistakeError("--no-after has no meaning beside --after.")
     check_given(stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs)
     changes = specification_of(
-        arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency
+        arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
     )
     if name is not None:
         changes["name"] = name

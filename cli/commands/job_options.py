@@ -62,6 +62,9 @@ RetryOnOption = Annotated[
     list[int] | None, typer.Option(min=1, max=255, metavar="CODE", help="Retry only this exit code (repeat).")
 ]
 ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Executions at the same time.")]
+NetworkOption = Annotated[
+    bool | None, typer.Option("--network/--no-network", help="Its runs may reach public addresses; needs permission.")
+]
 
 
 def specification_of(  # noqa: PLR0917  each is an option of the command line
@@ -76,6 +79,7 @@ def specification_of(  # noqa: PLR0917  each is an option of the command line
     priority: int | None,
     queue: str | None,
     max_concurrency: int | None,
+    network: bool | None,
 ) -> dict[str, object]:
     return given(
         args=arg or None,
@@ -86,6 +90,7 @@ def specification_of(  # noqa: PLR0917  each is an option of the command line
         priority=priority,
         queue=queue,
         max_concurrency=max_concurrency,
+        network=network,
     )
 
 

@@ -25,6 +25,7 @@ from cli.commands.job_options import (
     EveryOption,
     InputOption,
     MemoryOption,
+    NetworkOption,
     PriorityOption,
     QueueOption,
     ResourceOption,
@@ -75,6 +76,7 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     backoff: BackoffOption = None,
     retry_on: RetryOnOption = None,
     max_concurrency: ConcurrencyOption = None,
+    network: NetworkOption = None,
     wait: WaitOption = False,
     wait_limit: WaitLimitOption = "1d",
 ) -> None:
@@ -89,7 +91,9 @@ def submit(  # noqa: PLR0917  each is an option of the command line
         raise UsageMistakeError("--retry-on has no meaning without --retries.")
     specification: dict[str, object] = {
         "name": name or file.stem,
-        **specification_of(arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency),
+        **specification_of(
+            arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
+        ),
     }
     if schedules:
         specification["schedules"] = schedules

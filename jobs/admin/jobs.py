@@ -43,7 +43,7 @@ class VersionInline(ReadOnlyInline[JobVersion]):
     model = JobVersion
     fields = [
         "number", "runtime", "args", "queue", "priority", "cpu", "memory_mb", "disk_mb", "resources", "timeout_seconds",
-        "deadline_seconds", "retry", "max_concurrency", "delivery", "created_at",
+        "deadline_seconds", "retry", "max_concurrency", "delivery", "network", "created_at",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobVersion]:
@@ -53,7 +53,12 @@ class VersionInline(ReadOnlyInline[JobVersion]):
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin[Job]):
     list_display = ["name", "status", "owner", "queue", "next_instant", "created_at"]
-    list_filter = ["state", "current_version__queue", ("deleted_at", admin.EmptyFieldListFilter)]
+    list_filter = [
+        "state",
+        "current_version__queue",
+        "current_version__network",
+        ("deleted_at", admin.EmptyFieldListFilter),
+    ]
     list_select_related = ["owner", "current_version__queue"]
     search_fields = ["name", "=id"]
     ordering = ["-id"]

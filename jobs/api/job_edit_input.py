@@ -52,7 +52,7 @@ class JobEditInput(WithoutDefaults, JobInput):
 
 
 def job_edit(values: Mapping[str, Any]) -> JobEdit:
-    given = {name: value for name, value in values.items() if name != "network"}
+    given = dict(values)
     if "schedules" in given:
         given["schedules"] = [_schedule_edit(schedule) for schedule in given["schedules"]]
     if "dependencies" in given:

@@ -140,12 +140,9 @@ class JobInput(StrictSerializer):
     max_concurrency = WholeNumberField(default=1, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
     overlap = serializers.ChoiceField(Overlap.values, default=Overlap.QUEUE.value)
     delivery = serializers.ChoiceField(Delivery.values, default=Delivery.AT_LEAST_ONCE.value)
-    network = serializers.BooleanField(default=False)
-
-    def validate_network(self, value: bool) -> bool:
-        if value:
-            raise serializers.ValidationError("Runs have no network; leave it false.")
-        return value
+    network = serializers.BooleanField(
+        default=False, help_text="Whether its runs may reach public addresses; its owner needs the permission for it."
+    )
 
 
 def job_spec(values: Mapping[str, Any]) -> JobSpec:
@@ -172,6 +169,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         max_concurrency=values["max_concurrency"],
         overlap=Overlap(values["overlap"]),
         delivery=Delivery(values["delivery"]),
+        network=values["network"],
     )
 
 

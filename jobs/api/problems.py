@@ -25,6 +25,7 @@ MAX_ERRORS_TOLD = 100
 
 STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.InvalidInput: HTTPStatus.BAD_REQUEST,
+    errors.NotPermitted: HTTPStatus.FORBIDDEN,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.ArtifactHashMismatch: HTTPStatus.CONFLICT,
@@ -85,9 +86,9 @@ def problem_response(error: Exception, context: Mapping[str, object]) -> HttpRes
     return response
 
 
-def invalid(found: Sequence[FieldError]) -> HttpResponse:
+def invalid(found: Sequence[FieldError], status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> HttpResponse:
     detail = "; ".join(f"{error.field}: {error.message}" for error in found[:3])
-    return Problem(HTTPStatus.BAD_REQUEST, detail, found[:MAX_ERRORS_TOLD]).response()
+    return Problem(status, detail, found[:MAX_ERRORS_TOLD]).response()
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -103,12 +104,12 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _of_ours(error: errors.PunctualError) -> HttpResponse:
-    if isinstance(error, errors.InvalidInput):
-        return invalid([FieldError(error.field, error.message)])
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
     if status is None:
         logger.error("A request failed unexpectedly", exc_info=error)
         return _unexpected()
+    if isinstance(error, errors.InvalidInput):
+        return invalid([FieldError(error.field, error.message)], status)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         return _try_again(str(error))
     return Problem(status, str(error), type=error.problem_type).response()

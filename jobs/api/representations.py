@@ -98,7 +98,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
     max_concurrency = serializers.IntegerField(source="current_version.max_concurrency", allow_null=True)
     overlap = serializers.CharField(source="current_version.overlap")
     delivery = serializers.CharField(source="current_version.delivery")
-    network = serializers.BooleanField(default=False)
+    network = serializers.BooleanField(source="current_version.network")
     next_instant = serializers.DateTimeField(allow_null=True)
 
     class Meta:

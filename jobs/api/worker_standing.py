@@ -88,6 +88,7 @@ class ClaimedOutput(serializers.Serializer[Any]):
     disk_mb = serializers.IntegerField()
     timeout_seconds = serializers.FloatField()
     seconds_left = serializers.FloatField(allow_null=True, help_text="Until its deadline; a run ends then, too.")
+    network = serializers.BooleanField(help_text="Whether the run is given one.")
     program = ProgramOutput()
     inputs = GivenFileOutput(many=True)
 

@@ -12,6 +12,9 @@ from django.db.models import Q
 
 from jobs.models.ids import new_id
 
+# The codename of the permission without which no run of an owner's jobs has a network.
+USE_NETWORK = "use_network"
+
 
 class JobState(models.TextChoices):
     ACTIVE = "active"
@@ -53,6 +56,7 @@ class Job(models.Model):
     deleted_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
+        permissions = [(USE_NETWORK, "Can give the runs of own jobs a network")]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=JobState.values), name="job_state_known"),
             models.CheckConstraint(
@@ -91,6 +95,7 @@ class JobVersion(models.Model):
     max_concurrency = models.PositiveIntegerField(null=True, default=1)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.QUEUE)
     delivery = models.CharField(max_length=16, choices=Delivery.choices, default=Delivery.AT_LEAST_ONCE)
+    network = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -19,6 +19,7 @@ from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, check_upstreams
 from jobs.services.job_spec import JobSpec, check_spec
 from jobs.services.locking import UNFINISHED, lock_job, lock_job_and_schedules
+from jobs.services.network_use import check_network
 from jobs.services.placement import check_pin
 from jobs.services.transitions import NewExecution
 from jobs.states import TERMINAL, State
@@ -27,6 +28,7 @@ from jobs.states import TERMINAL, State
 def submit_job(*, owner: User, spec: JobSpec) -> Job:
     """Stores a job; one with neither schedule nor dependency has its first execution at once."""
     check_spec(spec)
+    check_network(owner, spec)
     planned, now = _plan(spec, calendars.find_calendars(owner.pk, spec.schedules, lock=False))
     queue = job_versions.find_queue(spec.queue)
     check_upstreams(owner.pk, spec.dependencies)

@@ -24,6 +24,7 @@ from jobs.services.job_edit import KEEP, JobEdit
 from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec, check_spec
 from jobs.services.job_versions import Inputs
 from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules, lock_placement, lock_unfinished
+from jobs.services.network_use import check_network
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
 
 
@@ -85,6 +86,7 @@ def _merged(job: Job, edit: JobEdit) -> JobSpec:
     present = {schedule.id: spec_of(schedule) for schedule in job.schedules.order_by("id")}
     spec = edit.merged(_spec_of(job, present), present)
     check_spec(spec)
+    check_network(job.owner, spec)
     return spec
 
 
@@ -112,6 +114,7 @@ def _spec_of(job: Job, present: Mapping[UUID, ScheduleSpec]) -> JobSpec:
         max_concurrency=version.max_concurrency,
         overlap=Overlap(version.overlap),
         delivery=Delivery(version.delivery),
+        network=version.network,
     )
 
 

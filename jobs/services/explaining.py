@@ -18,6 +18,7 @@ from jobs.planning import Gate, Plan, plan
 from jobs.services import schedules
 from jobs.services.database import bounded
 from jobs.services.demands import read_demand, read_ready, read_workers
+from jobs.services.network_use import WHAT_TO_DO, may_use_network
 from jobs.states import ACTIVE, TERMINAL, State, values
 
 MAX_HOLDERS_SHOWN = 20
@@ -39,11 +40,16 @@ class Explanation:
 def explain_execution(execution_id: UUID) -> Explanation:
     """What holds it as of now. What is placed or has ended waits for nothing and has no gates."""
     with transaction.atomic(), bounded(statement_seconds=10):
-        rows = Execution.objects.select_related("job", "queue", "version", "worker")
+        rows = Execution.objects.select_related("job", "job__owner", "queue", "version", "worker")
         execution = rows.get(id=execution_id)
         if execution.state in ACTIVE or execution.state in TERMINAL:
             return Explanation(execution_id, execution.state, _past_waiting(execution), [])
-        own = [*_dependency_gates(execution), _time_gate(execution), *_pause_gates(execution)]
+        own = [
+            *_dependency_gates(execution),
+            _time_gate(execution),
+            *_pause_gates(execution),
+            *_network_gates(execution),
+        ]
         made = _plan_around(execution)
         placing = [_with_holders(gate, execution) for gate in made.gates.get(execution_id, [])]
         placing += [*_suspect_gates(execution), *_refusal_gates(execution)]
@@ -114,6 +120,15 @@ def _pause_gates(execution: Execution) -> Iterator[Gate]:
     yield Gate("job_pause", not paused or execution.state != State.BLOCKED, words, job.state, None, [job.id])
     words = f"Its queue {queue.name} is {'paused' if queue.paused else 'not paused'}."
     yield Gate("queue_pause", not queue.paused, words, queue.paused, None, [queue.id])
+
+
+def _network_gates(execution: Execution) -> Iterator[Gate]:
+    if execution.version.network:
+        allowed = may_use_network(execution.job.owner)
+        words = "Its owner may give it a network, which not every worker has."
+        if not allowed:
+            words = f"It asks for a network, and its owner may not give it one any more: {WHAT_TO_DO}."
+        yield Gate("network_permission", allowed, words, allowed, True)
 
 
 def _suspect_gates(execution: Execution) -> Iterator[Gate]:

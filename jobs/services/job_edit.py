@@ -77,6 +77,7 @@ class JobEdit:
     max_concurrency: int | Keep | None = KEEP
     overlap: Overlap | Keep = KEEP
     delivery: Delivery | Keep = KEEP
+    network: bool | Keep = KEEP
 
     def merged(self, present: JobSpec, schedules: Mapping[UUID, ScheduleSpec]) -> JobSpec:
         """The job as it is asked to be; `schedules` are its present ones."""

@@ -89,6 +89,7 @@ class JobSpec:
     max_concurrency: int | None = 1
     overlap: Overlap = Overlap.QUEUE
     delivery: Delivery = Delivery.AT_LEAST_ONCE
+    network: bool = False
 
 
 def check_spec(spec: JobSpec) -> None:

@@ -41,6 +41,7 @@ def version_fields(spec: JobSpec, queue: Queue, artifact: Artifact) -> VersionFi
         "max_concurrency": spec.max_concurrency,
         "overlap": spec.overlap,
         "delivery": spec.delivery,
+        "network": spec.network,
     }
 
 

@@ -1,8 +1,8 @@
 -- demands.read_ready, for placement and explanations. Indexes: execution_ready, execution_active,
 -- execution_unfinished_by_job.
 -- In order of rank, each queue by itself and no further than its limit leaves room, so that the cost is that of what is
--- taken, however much waits. What its job's limit holds back, or no worker of the pool could ever take, is left out before
--- LIMIT, so that it never hides what could run. OFFSET 0 keeps an ordered walk and a lookup by key what they are: how much
+-- taken, however much waits. What its job's limit holds back, no worker of the pool could ever take, or asks for a network
+-- that its owner may not give it, is left out before LIMIT, so that it never hides what could run. OFFSET 0 keeps an ordered walk and a lookup by key what they are: how much
 -- waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted: `active` is exact.
 SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilities, picked.resources::text,
        q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue
@@ -13,7 +13,9 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                      WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) END AS active) busy
  CROSS JOIN LATERAL (
        SELECT e.id, e.rank, e.job_id, e.pinned_worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources,
-              v.capabilities || v.runtime::varchar(63) AS capabilities, v.max_concurrency - own.active AS job_room,
+              v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
+                  AS capabilities,
+              v.max_concurrency - own.active AS job_room,
               e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
          FROM (SELECT r.id, r.rank, r.job_id, r.version_id, r.pinned_worker_id, r.ready_at FROM jobs_execution r
                 WHERE r.state = 'ready' AND r.queue_id = q.id ORDER BY r.rank, r.id OFFSET 0) e
@@ -27,11 +29,23 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                               OR (o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)))
                        LIMIT coalesce(v.max_concurrency, 0)) o) own
         WHERE (v.max_concurrency IS NULL OR v.max_concurrency > own.earlier)
+          AND (NOT v.network OR EXISTS (  -- network_use.may_use_network
+               SELECT FROM jobs_job j JOIN auth_user u ON u.id = j.owner_id
+                WHERE j.id = e.job_id AND u.is_active
+                  AND (u.is_superuser OR EXISTS (
+                       SELECT FROM auth_permission p JOIN django_content_type t ON t.id = p.content_type_id
+                        WHERE t.app_label = 'jobs' AND p.codename = 'use_network'
+                          AND (EXISTS (SELECT FROM auth_user_user_permissions o
+                                        WHERE o.user_id = u.id AND o.permission_id = p.id)
+                               OR EXISTS (SELECT FROM auth_user_groups m
+                                            JOIN auth_group_permissions g ON g.group_id = m.group_id
+                                           WHERE m.user_id = u.id AND g.permission_id = p.id))))))
           AND EXISTS (SELECT FROM jobs_worker w
                        WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = ''
                          AND w.lease_until > statement_timestamp()
                          AND (e.pinned_worker_id IS NULL OR w.id = e.pinned_worker_id)
                          AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
+                         AND (NOT v.network OR w.capabilities @> '{network}'::varchar(63)[])
                          AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
                          AND (v.resources = '{}' OR NOT EXISTS (
                               SELECT FROM jsonb_each_text(v.resources) need

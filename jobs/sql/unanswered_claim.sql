@@ -4,7 +4,7 @@ SELECT e.id, e.attempt, j.id, j.name, e.run_id, e.scheduled_for, e.claimed_at, v
        v.timeout_seconds, a.sha256, a.size, extract(epoch FROM e.deadline_at - clock_timestamp())::float8,
        coalesce((SELECT json_agg(json_build_object('path', i.path, 'sha256', f.sha256, 'size', f.size) ORDER BY i.path)
                    FROM jobs_versioninput i JOIN jobs_artifact f ON f.id = i.artifact_id
-                  WHERE i.version_id = v.id), '[]')::text
+                  WHERE i.version_id = v.id), '[]')::text, v.network
   FROM jobs_execution e
   JOIN jobs_jobversion v ON v.id = e.version_id
   JOIN jobs_artifact a ON a.id = v.artifact_id

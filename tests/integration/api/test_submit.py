@@ -273,7 +273,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("max_concurrency", {"max_concurrency": 0}),
     ("overlap", {"overlap": "wait"}),
     ("delivery", {"delivery": "exactly_once"}),
-    ("network", {"network": True}),
+    ("network", {"network": "perhaps"}),
     ("nmae", {"nmae": "typo"}),
 ]
 

@@ -37,7 +37,8 @@ def job(server: RecordingServer) -> RecordingServer:
 def test_only_what_is_given_is_sent(job: RecordingServer) -> None:
     ended = punctual(
         "edit", ID, "--name", "new", "--arg", "x", "--env", "A=b", "--memory", "99", "--timeout", "1m",
-        "--retries", "2", "--retry-on", "75", "--retry-on", "9", "--deadline", "1h", "--priority", "7", url=job.url,
+        "--retries", "2", "--retry-on", "75", "--retry-on", "9", "--deadline", "1h", "--priority", "7",
+        "--no-network", url=job.url,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr == "Edited nightly. Next run: 2030-01-01 00:00:00Z.\nNote: It fires seldom.\n"
@@ -50,6 +51,7 @@ def test_only_what_is_given_is_sent(job: RecordingServer) -> None:
         "deadline_seconds": 3600,
         "retry": {"max_attempts": 3, "on_exit_codes": [75, 9]},
         "priority": 7,
+        "network": False,
     }
 
 

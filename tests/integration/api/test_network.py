@@ -1,0 +1,168 @@
+"""`network`: only for owners who may, only on workers that have one, and no longer once the permission is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.test import Client
+from rest_framework.test import APIClient
+
+from jobs.models import Artifact, Execution, Job, JobVersion
+from jobs.services import attempts
+from jobs.services.explaining import explain_execution
+from jobs.services.placement import place_ready_executions
+from jobs.states import State
+from tests.factories import hold_of, make_execution, make_job, make_user, make_worker
+from tests.integration.api.conftest import API, client_of, job_body
+from tests.integration.api.rest_workers import join
+
+Submit = Callable[..., dict[str, Any]]
+ABLE = ["bash", "python", "binary", "network"]
+
+pytestmark = pytest.mark.django_db
+
+
+def permission() -> Permission:
+    return Permission.objects.get(content_type__app_label="jobs", codename="use_network")
+
+
+def allow(user: User) -> User:
+    user.user_permissions.add(permission())
+    return User.objects.get(id=user.id)
+
+
+def waiting(owner: User) -> Execution:
+    return make_execution(job=make_job(owner=owner, network=True))
+
+
+def placed(execution: Execution) -> bool:
+    place_ready_executions()
+    execution.refresh_from_db()
+    return execution.state == State.QUEUED
+
+
+def test_without_the_permission_it_is_refused_and_nothing_is_stored(client: APIClient, bucket: None) -> None:
+    response = client.post(f"{API}/jobs", job_body(network=True), format="json")
+    assert response.status_code == 403
+    assert response["Content-Type"] == "application/problem+json"
+    (error,) = response.json()["errors"]
+    assert error["field"] == "network"
+    assert "jobs.use_network" in error["message"]
+    for model in (Job, JobVersion, Artifact, Execution):
+        assert not model.objects.exists(), model
+
+
+def test_staff_alone_is_not_enough(staff: APIClient, bucket: None) -> None:
+    assert staff.post(f"{API}/jobs", job_body(network=True), format="json").status_code == 403
+
+
+@pytest.mark.parametrize("way", ["own", "group", "superuser"])
+def test_with_the_permission_it_is_stored_and_shown(owner: User, client: APIClient, bucket: None, way: str) -> None:
+    group = Group.objects.create(name="online")
+    group.permissions.add(permission())
+    match way:
+        case "own":
+            allow(owner)
+        case "group":
+            owner.groups.add(group)
+        case "superuser":
+            User.objects.filter(id=owner.id).update(is_superuser=True)
+    response = client.post(f"{API}/jobs", job_body(network=True), format="json")
+    assert response.status_code == 201, response.content
+    shown = client.get(f"{API}/jobs/{response.json()['id']}").json()
+    assert shown["network"] is True
+    make_worker(capabilities=ABLE)
+    assert placed(Execution.objects.get()), "placement asks what saving asked"
+
+
+def test_an_edit_asks_for_the_permission_of_the_owner_whoever_edits(
+    submit: Submit, client: APIClient, owner: User
+) -> None:
+    job = submit()
+    address = f"{API}/jobs/{job['id']}"
+    root = client_of(make_user(is_staff=True, is_superuser=True))
+    for editor in (client, root):
+        refused = editor.patch(address, {"network": True}, format="json")
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (403, "network")
+    allow(owner)
+    assert client.patch(address, {"network": True}, format="json").json()["network"] is True
+    assert client.patch(address, {"priority": 7}, format="json").json()["network"] is True
+    assert JobVersion.objects.count() == 3
+    owner.user_permissions.clear()
+    assert client.patch(address, {"priority": 8}, format="json").status_code == 403
+    assert client.patch(address, {"priority": 8, "network": False}, format="json").json()["network"] is False
+
+
+def test_it_runs_only_where_there_is_a_network_and_explain_says_so(owner: User) -> None:
+    execution = waiting(allow(owner))
+    make_worker(name="offline")
+    assert not placed(execution)
+    told = explain_execution(execution.id)
+    assert "network" in told.words
+    (gate,) = (gate for gate in told.gates if gate.name == "capability")
+    assert (gate.open, gate.words) == (False, "0 of 1 workers offer bash, network.")
+    online = make_worker(name="online", capabilities=ABLE)
+    assert explain_execution(execution.id).words.endswith("places it on online.")
+    assert placed(execution)
+    assert execution.worker_id == online.worker_id
+
+
+def test_one_that_asks_for_none_runs_anywhere(owner: User) -> None:
+    execution = make_execution(job=make_job(owner=owner))
+    make_worker()
+    assert placed(execution)
+    assert not attempts.claim_attempt(hold_of(execution)).network
+
+
+def test_what_waits_is_held_when_the_permission_is_taken_away_and_goes_on_when_it_is_back(owner: User) -> None:
+    make_worker(capabilities=ABLE)
+    execution, other = waiting(allow(owner)), make_execution()
+    owner.user_permissions.clear()
+    assert not placed(execution)
+    assert placed(other), "it hides nothing that can run"
+    told = explain_execution(execution.id)
+    assert "jobs.use_network" in told.words
+    assert [gate.name for gate in told.gates if not gate.open] == ["network_permission"]
+    allow(owner)
+    assert placed(execution)
+
+
+def test_an_owner_who_is_shut_out_has_no_network(owner: User) -> None:
+    make_worker(capabilities=ABLE)
+    execution = waiting(allow(owner))
+    User.objects.update(is_active=False)
+    assert not placed(execution)
+
+
+def test_a_worker_is_told_with_the_claim(owner: User) -> None:
+    make_worker(capabilities=ABLE)
+    execution = waiting(allow(owner))
+    assert placed(execution)
+    assert attempts.claim_attempt(hold_of(execution)).network
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_remote_worker_is_told_with_the_claim_and_once_more_if_the_answer_got_lost(owner: User) -> None:
+    worker = join(capabilities=ABLE)
+    execution = waiting(allow(owner))
+    assert placed(execution)
+    for _ in range(2):
+        (claimed,) = worker.ask()["executions"]
+        assert (claimed["execution_id"], claimed["network"]) == (str(execution.id), True)
+
+
+def test_the_admin_shows_it_and_can_give_the_permission(owner: User) -> None:
+    admin = Client()
+    admin.force_login(make_user(is_staff=True, is_superuser=True))
+    job = make_job(owner=owner, network=True)
+    make_job(name="offline")
+    listed = admin.get("/admin/jobs/job/?current_version__network__exact=1").content.decode()
+    assert str(job.id) in listed
+    assert "offline" not in listed
+    assert "Network" in admin.get(f"/admin/jobs/job/{job.id}/change/").content.decode()
+    assert (
+        "Can give the runs of own jobs a network" in admin.get(f"/admin/auth/user/{owner.id}/change/").content.decode()
+    )
