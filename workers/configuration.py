@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workers.sandbox import NetworkRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +24,4 @@ class WorkerSettings:
     resources: Mapping[str, int] = field(default_factory=dict)
     on_host: int = 1  # how many workers share the machine
     allow_weak_sandbox: bool = False  # take work also if the sandbox's own test fails
+    network: NetworkRules | None = None  # whether jobs that may have a network get one here, and which; None: none does

@@ -29,11 +29,13 @@ from workers.sandbox import (
     Host,
     Interpreter,
     Sandbox,
+    SandboxUnavailable,
     SelfTest,
     clean_leftovers,
     detect_host,
     find_runtimes,
     run_self_test,
+    with_network,
 )
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ REMEDY = (
     "Mend the host (docs/sandbox.md tells how) and restart the worker; or set PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX=1, if"
     " you trust whoever writes its jobs."
 )
-
+NETWORK = "network"  # the capability that placement asks for
 READY_SLOTS = 4  # before the first run; the others when they are needed
 
 
@@ -80,7 +82,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
     # Each run takes about ten descriptors, and the usual soft limit is for programs that use select().
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    host = detect_host()
+    host, network = _with_network(detect_host(), settings)
     clean_leftovers()
     interpreters = find_runtimes(host)
     self_test = _test_sandbox(host, state, interpreters)
@@ -94,8 +96,14 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
         cpu=capacity.cpu,
         memory_mb=capacity.memory_mb,
         disk_mb=capacity.disk_mb,
-        capabilities=sorted([*interpreters, *([UNTRUSTED_OK] if self_test.trustworthy else [])]),
-        details=describe_host(host, interpreters, self_test),
+        capabilities=sorted(
+            [
+                *interpreters,
+                *([UNTRUSTED_OK] if self_test.trustworthy else []),
+                *([NETWORK] if host.network else []),
+            ]
+        ),
+        details={**describe_host(host, interpreters, self_test), "network_details": network},
         resources=capacity.resources,
         refusal=refusal_of(self_test, allow_weak=settings.allow_weak_sandbox),
     )
@@ -125,6 +133,18 @@ def _test_sandbox(host: Host, state: Path, interpreters: Mapping[str, Interprete
         )
     finally:
         sandbox.close()
+
+
+def _with_network(host: Host, settings: WorkerSettings) -> tuple[Host, str]:
+    """Where it cannot give one the worker runs what needs none, and says why."""
+    if settings.network is None:
+        return host, "off: PUNCTUAL_WORKER_NETWORK is not set"
+    try:
+        able = with_network(host, settings.network)
+    except SandboxUnavailable as error:
+        logger.warning("No run of this worker gets a network: %s", error)
+        return host, str(error)
+    return able, able.network.described if able.network else ""
 
 
 def make_guardian(lease_seconds: float) -> Guardian:

@@ -35,6 +35,7 @@ def make_program(claimed: Claimed, given: Given, interpreters: Mapping[str, Inte
         environment=environment_of(claimed, datetime.now(UTC) + timedelta(seconds=limits.wall_seconds)),
         files=(InputFile(command.file, given.program, executable=True), *files),
         stdin=given.inputs.get(None),
+        network=claimed.network,
     )
 
 

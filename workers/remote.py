@@ -18,7 +18,7 @@ from jobs.planning import parse_amounts
 from workers.configuration import WorkerSettings
 from workers.remote_worker import RemoteWorker
 from workers.rest_transport import LOOPBACK
-from workers.sandbox import SandboxUnavailable
+from workers.sandbox import NetworkRules, SandboxUnavailable
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 130
@@ -67,6 +67,22 @@ def worker(  # noqa: PLR0917 - typer calls it by name
             envvar="PUNCTUAL_WORKER_RESOURCES", help="Whatever else jobs may ask for: gpu=1. May be repeated."
         ),
     ] = None,
+    network: Annotated[
+        bool,
+        typer.Option(
+            "--network", envvar="PUNCTUAL_WORKER_NETWORK", help="Give a network to jobs that ask for one and may."
+        ),
+    ] = False,
+    network_allow: Annotated[
+        list[str] | None,
+        typer.Option(envvar="PUNCTUAL_WORKER_NETWORK_ALLOW", help="A range that is not blocked. May be repeated."),
+    ] = None,
+    network_dns: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="PUNCTUAL_WORKER_NETWORK_DNS", help="Whom they ask for names. (default: whom this machine asks)"
+        ),
+    ] = None,
     state_dir: Annotated[
         Path,
         typer.Option(envvar="PUNCTUAL_WORKER_STATE_DIR", help="Its programs and its lock; one for each worker."),
@@ -113,10 +129,23 @@ def worker(  # noqa: PLR0917 - typer calls it by name
         resources=_resources(resource or []),
         on_host=workers_on_host,
         allow_weak_sandbox=allow_weak_sandbox,
+        network=_network(network_allow or [], network_dns or []) if network else None,
     )
     problem = RemoteWorker(settings, url=url, token=token, ca_file=str(ca_file) if ca_file else None).run()
     if problem:
         raise PunctualError(problem)
+
+
+def _network(allowed: list[str], resolvers: list[str]) -> NetworkRules:
+    try:
+        return NetworkRules.parse(_parts(allowed), _parts(resolvers))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--network-allow or --network-dns") from error
+
+
+def _parts(words: list[str]) -> list[str]:
+    """A variable of the environment holds them all, separated by commas."""
+    return [part.strip() for word in words for part in word.split(",") if part.strip()]
 
 
 def _check_url(url: str) -> None:

@@ -190,4 +190,5 @@ PUNCTUAL_WORKER = WorkerSettings(
     resources=environment.worker_resources,
     on_host=environment.workers_on_host,
     allow_weak_sandbox=environment.worker_allow_weak_sandbox,
+    network=environment.worker_network_rules,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +16,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from jobs.planning import parse_amounts
 
+if TYPE_CHECKING:
+    from workers.sandbox import NetworkRules
+
 DEVELOPMENT_SECRET_KEY = "insecure-development-key-never-use-it-in-production"  # noqa: S105 - refused in production
+
+Words = Annotated[tuple[str, ...], NoDecode]  # separated by commas
 
 
 class Environment(BaseSettings):
@@ -26,8 +31,8 @@ class Environment(BaseSettings):
     secret_key: SecretStr = Field(SecretStr(DEVELOPMENT_SECRET_KEY), validation_alias="SECRET_KEY")
     debug: bool = Field(False, validation_alias="DEBUG")
     https: bool = Field(True, validation_alias="PUNCTUAL_HTTPS")
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="ALLOWED_HOSTS")
-    csrf_trusted_origins: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="CSRF_TRUSTED_ORIGINS")
+    allowed_hosts: Words = Field((), validation_alias="ALLOWED_HOSTS")
+    csrf_trusted_origins: Words = Field((), validation_alias="CSRF_TRUSTED_ORIGINS")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", validation_alias="PUNCTUAL_LOG_LEVEL")
 
     database_url: SecretStr = Field(validation_alias="DATABASE_URL")
@@ -59,13 +64,18 @@ class Environment(BaseSettings):
     worker_memory_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_MEMORY_MB")
     worker_disk_mb: int | None = Field(None, ge=16, validation_alias="PUNCTUAL_WORKER_DISK_MB")
     worker_resources: Annotated[dict[str, int], NoDecode] = Field({}, validation_alias="PUNCTUAL_WORKER_RESOURCES")
+    worker_network: bool = Field(False, validation_alias="PUNCTUAL_WORKER_NETWORK")
+    worker_network_allow: Words = Field((), validation_alias="PUNCTUAL_WORKER_NETWORK_ALLOW")
+    worker_network_dns: Words = Field((), validation_alias="PUNCTUAL_WORKER_NETWORK_DNS")
     worker_state_dir: str = Field("var/worker", validation_alias="PUNCTUAL_WORKER_STATE_DIR")
     worker_drain_seconds: float = Field(60, ge=0, validation_alias="PUNCTUAL_WORKER_DRAIN_SECONDS")
     worker_cache_mb: int = Field(2048, ge=1, validation_alias="PUNCTUAL_WORKER_CACHE_MB")
     worker_allow_weak_sandbox: bool = Field(False, validation_alias="PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX")
     workers_on_host: int = Field(1, ge=1, le=1000, validation_alias="PUNCTUAL_WORKERS_ON_HOST")
 
-    @field_validator("allowed_hosts", "csrf_trusted_origins", mode="before")
+    @field_validator(
+        "allowed_hosts", "csrf_trusted_origins", "worker_network_allow", "worker_network_dns", mode="before"
+    )
     @classmethod
     def split_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -103,6 +113,24 @@ class Environment(BaseSettings):
             )
         return value
 
+    @field_validator("worker_network_allow")
+    @classmethod
+    def are_ranges(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        _network_rules(value, ())
+        return value
+
+    @field_validator("worker_network_dns")
+    @classmethod
+    def are_reachable(cls, value: tuple[str, ...], info: object) -> tuple[str, ...]:
+        allowed = getattr(info, "data", {}).get("worker_network_allow")
+        if allowed is not None:
+            _network_rules(allowed, value)
+        return value
+
+    @property
+    def worker_network_rules(self) -> NetworkRules | None:
+        return _network_rules(self.worker_network_allow, self.worker_network_dns) if self.worker_network else None
+
     @property
     def celery_broker_url(self) -> str:
         """The same Redis in kombu's spelling, which knows unix sockets by another scheme."""
@@ -111,6 +139,12 @@ class Environment(BaseSettings):
             return url
         path, _, query = url.removeprefix("unix://").partition("?")
         return f"redis+socket://{path}" + (f"?{query.replace('db=', 'virtual_host=')}" if query else "")
+
+
+def _network_rules(allowed: tuple[str, ...], resolvers: tuple[str, ...]) -> NetworkRules:
+    from workers.sandbox import NetworkRules  # noqa: PLC0415  (only a worker that is given any needs the sandbox)
+
+    return NetworkRules.parse(allowed, resolvers)
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,7 @@ def _ctrl_c_means_something() -> None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    with started_stack({}) as running:
+    with started_stack({"PUNCTUAL_WORKER_NETWORK": "1"}) as running:
         yield running
 
 

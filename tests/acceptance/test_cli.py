@@ -90,6 +90,12 @@ def test_all_that_a_program_is_given_reaches_it(stack: Stack, script: Script, tm
     assert ended.stdout == "a b|--x|b=lue|12\n"
 
 
+def test_only_a_program_that_asks_for_a_network_has_one(stack: Stack, script: Script) -> None:
+    program = script("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort")
+    seen = [punctual(stack, "submit", program, *words, "--wait").stdout.split() for words in ([], ["--network"])]
+    assert seen == [["lo"], ["lo", "tap0"]]
+
+
 def test_control_characters_come_through_a_pipe_as_they_are(stack: Stack, script: Script) -> None:
     ended = punctual(stack, "submit", script(r"printf '\033[31mred\033[0m\n'"), "--wait")
     assert ended.stdout == "\x1b[31mred\x1b[0m\n"

@@ -63,6 +63,38 @@ def test_what_a_worker_counts_is_refused_in_words(variables: pytest.MonkeyPatch,
     assert "such as gpu=2,licence=5" in refusal()
 
 
+def test_runs_have_no_network_unless_the_operator_says_so(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("PUNCTUAL_WORKER_NETWORK_ALLOW", "10.1.0.0/16, 192.168.7.9")
+    variables.setenv("PUNCTUAL_WORKER_NETWORK_DNS", "10.1.0.53,9.9.9.9")
+    assert read().worker_network_rules is None
+    variables.setenv("PUNCTUAL_WORKER_NETWORK", "1")
+
+    rules = read().worker_network_rules
+    assert rules is not None
+    assert list(map(str, rules.allowed)) == ["10.1.0.0/16", "192.168.7.9/32"]
+    assert list(map(str, rules.resolvers)) == ["10.1.0.53", "9.9.9.9"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALLOW", "intranet", "such as 10.1.0.0/16"),
+        ("ALLOW", "10.1.0.1/16", "host bits"),
+        ("ALLOW", "fd00::/8", "IPv4"),
+        ("ALLOW", "127.0.0.1", "stay blocked"),
+        ("ALLOW", "0.0.0.0/0", "stay blocked"),
+        ("DNS", "dns.example", "addresses of resolvers"),
+        ("DNS", "10.1.0.53", "PUNCTUAL_WORKER_NETWORK_ALLOW"),
+    ],
+)
+def test_what_cannot_be_a_network_is_refused_in_words(
+    variables: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    variables.setenv(f"PUNCTUAL_WORKER_NETWORK_{name}", value)
+
+    assert words in refusal()
+
+
 @pytest.mark.parametrize("name", NEEDED)
 def test_missing_variable_is_named(variables: pytest.MonkeyPatch, name: str) -> None:
     variables.delenv(name)

@@ -63,6 +63,7 @@ def test_help_names_every_option(tmp_path: Path) -> None:
         ("--url", "http://127.0.0.1:99999", "--token", "t"),
         ("--url", "http://127.0.0.1:1", "--token", "t", "--resource", "gpu"),
         ("--url", "http://127.0.0.1:1", "--token", "t", "--slots", "0"),
+        ("--url", "http://127.0.0.1:1", "--token", "t", "--network", "--network-allow", "127.0.0.0/8"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -122,6 +123,24 @@ def test_one_of_two_on_a_machine_offers_half_of_it(tmp_path: Path, server: Recor
     server.answer("POST", "/api/v1/workers/register", PROBLEM, status=401)
     complaint(worker(tmp_path, "--url", server.url, "--token", "t", "--workers-on-host", "2"))
     assert json.loads(server.requests[-1].body)["cpu"] == len(os.sched_getaffinity(0)) / 2
+
+
+def test_one_that_gives_runs_a_network_says_so_when_it_can(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/workers/terms", TERMS)
+    server.answer("POST", "/api/v1/workers/register", PROBLEM, status=401)
+    told = []
+    for settings in ({"PUNCTUAL_WORKER_NETWORK": "1"}, {}, {"PUNCTUAL_SLIRP4NETNS": "/bin/true"}):
+        words = ["--network", "--network-dns", "9.9.9.9"] if "PUNCTUAL_SLIRP4NETNS" in settings else []
+        worker(tmp_path, "--url", server.url, "--token", "t", *words, **settings)
+        offer = json.loads(server.requests[-1].body)
+        details = offer["details"]
+        assert ("network" in offer["capabilities"]) == details["network"]
+        told.append((details["network"], details["network_details"]))
+    (able, how), (off, why_off), (unable, why) = told
+    assert (able, off, unable) == (True, False, False)
+    assert how.startswith("slirp4netns 1.")
+    assert why_off == "off: PUNCTUAL_WORKER_NETWORK is not set"
+    assert "/bin/true is no slirp4netns" in why
 
 
 def test_a_token_that_is_taken_away_ends_it(tmp_path: Path, server: RecordingServer) -> None:
