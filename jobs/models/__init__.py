@@ -5,7 +5,17 @@ from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
 from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
-from jobs.models.job import USE_NETWORK, Condition, Delivery, Dependency, Job, JobState, JobVersion, Overlap, VersionInput
+from jobs.models.job import (
+    USE_NETWORK,
+    Condition,
+    Delivery,
+    Dependency,
+    Job,
+    JobState,
+    JobVersion,
+    Overlap,
+    VersionInput,
+)
 from jobs.models.log import LogChunk
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
