@@ -55,21 +55,19 @@ class Workshop:
     """The machine as this worker uses it; the lock is held for as long as the process lives."""
 
     settings: WorkerSettings
-    state: Path
     lock: int
-    host: Host
+    sandbox: Sandbox
+    cache: ArtifactCache
     interpreters: Mapping[str, Interpreter]
     offer: Offer
 
     def equip(self, control_plane: ControlPlane, held: HeldRuns, flusher: LogFlusher, guardian: Guardian) -> Equipment:
-        sandbox = Sandbox(self.host)
-        sandbox.prepare(min(self.offer.slots, READY_SLOTS))
         return Equipment(
             control_plane=control_plane,
-            sandbox=sandbox,
+            sandbox=self.sandbox,
             guardian=guardian,
             interpreters=self.interpreters,
-            cache=ArtifactCache(self.state / "artifacts", self.settings.cache_mb * MEGABYTE),
+            cache=self.cache,
             flusher=flusher,
             held=held,
         )
@@ -84,9 +82,13 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     host, network = _with_network(detect_host(), settings)
     clean_leftovers()
-    interpreters = find_runtimes(host)
-    self_test = _test_sandbox(host, state, interpreters)
+    cache = ArtifactCache(state / "artifacts", settings.cache_mb * MEGABYTE)
+    sandbox = Sandbox(host)
+    interpreters = find_runtimes(sandbox)
+    self_test = _test_sandbox(sandbox, host, state, interpreters)
     capacity = measure_capacity(settings)
+    # By the time it is registered it is ready to run, and nothing is left of a former life.
+    sandbox.prepare(min(capacity.slots, READY_SLOTS))
     offer = Offer(
         name=capacity.name,
         instance=_instance(state),
@@ -111,7 +113,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
         logger.error("This worker refuses work. %s", offer.refusal)
     elif not self_test.trustworthy:
         logger.warning("This worker does not offer %s. %s", UNTRUSTED_OK, self_test.shortcoming)
-    return Workshop(settings, state, lock, host, interpreters, offer)
+    return Workshop(settings, lock, sandbox, cache, interpreters, offer)
 
 
 def refusal_of(self_test: SelfTest, *, allow_weak: bool) -> str:
@@ -121,18 +123,14 @@ def refusal_of(self_test: SelfTest, *, allow_weak: bool) -> str:
     return f"{self_test.problem} {REMEDY}"[:MAX_REFUSAL_LENGTH]
 
 
-def _test_sandbox(host: Host, state: Path, interpreters: Mapping[str, Interpreter]) -> SelfTest:
+def _test_sandbox(sandbox: Sandbox, host: Host, state: Path, interpreters: Mapping[str, Interpreter]) -> SelfTest:
     python = interpreters.get("python")
-    sandbox = Sandbox(host)
-    try:
-        return run_self_test(
-            sandbox,
-            worker_directory=state,
-            python=python.path if python else None,
-            memory_is_metered=host.memory_is_metered,
-        )
-    finally:
-        sandbox.close()
+    return run_self_test(
+        sandbox,
+        worker_directory=state,
+        python=python.path if python else None,
+        memory_is_metered=host.memory_is_metered,
+    )
 
 
 def _with_network(host: Host, settings: WorkerSettings) -> tuple[Host, str]:

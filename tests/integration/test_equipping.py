@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workers.configuration import WorkerSettings
-from workers.equipping import UNTRUSTED_OK, open_workshop
+from workers.equipping import UNTRUSTED_OK, Workshop, open_workshop
 from workers.sandbox import seccomp
 from workers.sandbox.self_test import PROBES
 
@@ -27,10 +27,15 @@ def weak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "program", lambda memory_is_metered: ALLOW_EVERYTHING)
 
 
+def leave(workshop: Workshop) -> None:
+    workshop.sandbox.close()
+    os.close(workshop.lock)
+
+
 def test_a_sound_host_offers_to_run_what_nobody_trusts(settings: WorkerSettings) -> None:
     workshop = open_workshop(settings)
-    os.close(workshop.lock)
-    assert (UNTRUSTED_OK in workshop.offer.capabilities) == workshop.host.memory_is_metered
+    leave(workshop)
+    assert (UNTRUSTED_OK in workshop.offer.capabilities) == (workshop.offer.details["cgroups"] != "none")
     assert workshop.offer.refusal == ""
     assert workshop.offer.details["self_test"] == {"held": len(PROBES), "failed": {}, "not_tried": []}
 
@@ -38,16 +43,24 @@ def test_a_sound_host_offers_to_run_what_nobody_trusts(settings: WorkerSettings)
 @pytest.mark.usefixtures("weak")
 def test_a_weak_host_refuses_work_and_says_why(settings: WorkerSettings, caplog: pytest.LogCaptureFixture) -> None:
     workshop = open_workshop(settings)
-    os.close(workshop.lock)
+    leave(workshop)
     assert UNTRUSTED_OK not in workshop.offer.capabilities
     assert "keyrings (" in workshop.offer.refusal
     assert "PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX" in workshop.offer.refusal
     assert workshop.offer.refusal in caplog.text
 
     allowed = open_workshop(dataclasses.replace(settings, allow_weak_sandbox=True))
-    os.close(allowed.lock)
+    leave(allowed)
     assert allowed.offer.refusal == ""
     assert UNTRUSTED_OK not in allowed.offer.capabilities
     assert "bash" in allowed.offer.capabilities
     assert "keyrings" in str(allowed.offer.details["self_test"])
     assert f"does not offer {UNTRUSTED_OK}" in caplog.text
+
+
+def test_what_a_former_life_left_is_gone_before_anybody_hears_of_the_worker(settings: WorkerSettings) -> None:
+    half = Path(settings.state_dir) / "artifacts" / "half.part"
+    half.parent.mkdir(parents=True)
+    half.touch()
+    leave(open_workshop(settings))
+    assert not half.exists()

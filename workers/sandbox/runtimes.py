@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.sandbox.errors import SandboxError
-from workers.sandbox.host import Host
 from workers.sandbox.sandbox import Sandbox
 from workers.sandbox.values import WORK, EndReason, Limits, Program, Stream
 
@@ -101,16 +100,12 @@ class Command:
     argv: tuple[str, ...]
 
 
-def find_runtimes(host: Host) -> dict[str, Interpreter]:
+def find_runtimes(sandbox: Sandbox) -> dict[str, Interpreter]:
     """Return the runtimes that work here, each by running its interpreter in a sandbox, several at once."""
     found = {BINARY: Interpreter(BINARY, "", platform.machine())}
-    sandbox = Sandbox(host)
-    try:
-        with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
-            seen = pool.map(lambda name: _find(sandbox, name), RUNTIMES)
-            found |= {interpreter.name: interpreter for interpreter in seen if interpreter}
-    finally:
-        sandbox.close()
+    with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
+        seen = pool.map(lambda name: _find(sandbox, name), RUNTIMES)
+        found |= {interpreter.name: interpreter for interpreter in seen if interpreter}
     return found
 
 

@@ -41,7 +41,7 @@ def equipment(plane: MemoryControlPlane, host: Host, tmp_path: Path) -> Iterator
     sandbox, guardian = Sandbox(host), Guardian(LIMIT)
     held = HeldRuns(Registration(plane.worker_id, 1))
     cache = ArtifactCache(tmp_path, 100_000)
-    yield Equipment(plane, sandbox, guardian, find_runtimes(host), cache, LogFlusher(), held)
+    yield Equipment(plane, sandbox, guardian, find_runtimes(sandbox), cache, LogFlusher(), held)
     guardian.close()
     sandbox.close()
 

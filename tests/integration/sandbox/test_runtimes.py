@@ -56,8 +56,8 @@ PRESENT = [runtime for runtime in PROGRAMS if is_installed(runtime)]
 
 
 @pytest.fixture(scope="module")
-def interpreters(host: Host) -> dict[str, Interpreter]:
-    return find_runtimes(host)
+def interpreters(bare_sandbox: Sandbox) -> dict[str, Interpreter]:
+    return find_runtimes(bare_sandbox)
 
 
 @pytest.fixture(scope="module")
