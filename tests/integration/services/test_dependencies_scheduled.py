@@ -302,6 +302,8 @@ def test_the_history_of_an_upstream_is_not_read(night: Night) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE jobs_execution")
         cursor.execute(f"EXPLAIN (ANALYZE, COSTS OFF) {sql.statement('judge_scheduled')}", {"ids": [dependent.id]})
-        shown = "\n".join(line for (line,) in cursor.fetchall())
-    assert "Seq Scan on jobs_execution " not in shown, shown
+        lines = [line for (line,) in cursor.fetchall()]
+    shown = "\n".join(lines)
+    # Of what it might do instead, the planner may think what it likes.
+    assert not [line for line in lines if "Seq Scan on jobs_execution " in line and "never executed" not in line], shown
     assert "execution_once_per_instant" in shown, shown
