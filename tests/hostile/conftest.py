@@ -52,7 +52,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _selected(session: pytest.Session) -> bool:
     """By hand somebody may choose a single test."""
     option = session.config.option
-    return bool(option.keyword or option.markexpr) or any("::" in argument for argument in session.config.args)
+    return bool(option.keyword or option.markexpr) or any(
+        "::" in argument or argument.endswith(".py") for argument in session.config.args
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
