@@ -74,20 +74,26 @@ class LogStream:
     def _has_room(self) -> bool:
         return self._error is not None or self._pending_bytes < MAX_PENDING_BYTES
 
-    def flush(self) -> None:
-        """Sends all that is pending; remembers an error for the writer instead of raising it here."""
+    def flush(self) -> bool:
+        """Sends all that is pending, and says whether much has come meanwhile, which is for the next time: a run that
+        writes without end must not keep others waiting. Remembers an error for the writer instead of raising it here.
+        """
         with self._sending:
+            left = self._pending_bytes
             while True:
                 batch, progress = self._take()
                 if not batch and progress is None:
-                    return
+                    return False
                 try:
                     self._send(batch, progress)
                 except Exception as error:  # noqa: BLE001 - it is raised again in the thread that writes
                     with self._changed:
                         self._error = error
                         self._changed.notify_all()
-                    return
+                    return False
+                left -= sum(len(chunk.data) for chunk in batch)
+                if left <= 0:
+                    return self._pending_bytes >= BATCH_BYTES
 
     def close(self) -> None:
         """Flushes for the last time and raises if anything could not be sent."""
@@ -147,11 +153,11 @@ class LogFlusher:
             self._streams.discard(stream)
 
     def _loop(self) -> None:
-        while not self._stopping.wait(FLUSH_SECONDS):
+        behind = False
+        while not self._stopping.wait(0 if behind else FLUSH_SECONDS):
             with self._lock:
                 streams = list(self._streams)
-            for stream in streams:
-                stream.flush()
+            behind = sum(stream.flush() for stream in streams) > 0
 
 
 def incomplete_tail(data: bytes) -> int:

@@ -261,3 +261,28 @@ def test_a_removed_stream_is_flushed_no_more(sink: Sink, flusher: LogFlusher) ->
     other.write("stdout", b"b")
     assert kept.arrived.wait(DEADLINE)
     assert sink.batches == []
+
+
+def test_a_run_that_writes_without_end_does_not_keep_others_waiting(sink: Sink) -> None:
+    quiet = LogStream(sink.send)
+    said = threading.Event()
+
+    def take_and_write_more(chunks: Sequence[Chunk], progress: Progress | None) -> None:
+        if not said.is_set():
+            said.set()
+            quiet.write("stdout", b"a word\n")
+        if not sink.arrived.is_set():
+            endless.write("stdout", b"x" * log_stream.BATCH_BYTES)
+
+    endless = LogStream(take_and_write_more)
+    flusher = LogFlusher()
+    flusher.add(quiet)
+    flusher.add(endless)
+    endless.write("stdout", b"x")
+    flusher.start()
+    try:
+        assert sink.arrived.wait(DEADLINE)
+    finally:
+        sink.arrived.set()
+        flusher.stop()
+    assert [chunk.data for chunk in sink.chunks] == [b"a word\n"]
