@@ -74,6 +74,10 @@ class LogStream:
     def _has_room(self) -> bool:
         return self._error is not None or self._pending_bytes < MAX_PENDING_BYTES
 
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
     def flush(self) -> bool:
         """Sends all that is pending, and says whether much has come meanwhile, which is for the next time: a run that
         writes without end must not keep others waiting. Remembers an error for the writer instead of raising it here.

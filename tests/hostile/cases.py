@@ -196,6 +196,7 @@ CASES = [
     Case("disk_bomb.py", 3, limits=replace(LIMITS, memory_bytes=128 * MEBIBYTE)),
     Case("inode_bomb.py", None, (*OUT_OF_MEMORY, *EXIT), SMALL, then="find_room.py", then_holds=3),
     Case("output_bomb.py", None, TIMEOUT, SHORT, output_was_cut),
+    Case("output_flood.py", 0, check=output_was_cut),
     Case("descriptor_bomb.py", 2),
     Case("progress_bomb.py", None, TIMEOUT, SHORT),
     Case("extended_attributes.py", None, (*OUT_OF_MEMORY, *EXIT), SMALL, memory_stayed_small),

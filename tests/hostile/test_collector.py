@@ -28,7 +28,7 @@ SECRET = b"what the worker keeps to itself"
 fuzzed = settings(
     deadline=None,
     database=None,
-    max_examples=150,
+    max_examples=80,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
@@ -107,7 +107,7 @@ def test_exactly_the_plain_files_come_out(nodes: list[Node], most_files: int, mo
 CHANGES = ["swap", "shorten", "lengthen", "remove", "make"]
 
 
-@settings(fuzzed, max_examples=60)
+@settings(fuzzed, max_examples=30)
 @given(trees(), st.lists(st.sampled_from(CHANGES), min_size=1, max_size=8))
 def test_nothing_else_comes_out_while_it_changes(nodes: list[Node], changes: list[str]) -> None:
     """It cannot be so after a run, which is over when nothing of it is left; but let that not be what we stand on."""
