@@ -266,7 +266,8 @@ CASES = [
     Case("leave_files.py", 1, then="find_files.py", then_holds=4),
     Case("leave_ipc.py", 1, then="find_ipc.py", then_holds=5),
     Case("leave_sockets.py", 1, then="find_sockets.py", then_holds=10),
-    Case("leave_traces.py", 1, then="find_traces.py", then_holds=10),
+    Case("leave_flow_label.py", 1, then="find_traces.py", then_holds=10),
+    Case("leave_circle.py", 1, then="find_traces.py", then_holds=10),
     # on hosts where slots can share nothing, each run has all of its sandbox to itself
     Case("program_of_pid_1.py", 7, sharing=False),
     Case("read_secrets.py", 1, sharing=False),

@@ -7,7 +7,9 @@ import time
 ready, done = os.pipe()
 if os.fork() == 0:
     os.setsid()
-    if os.fork() == 0:
+    if os.fork():
+        os._exit(0)
+    else:
         for number in range(1, 32):
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_IGN)

@@ -10,7 +10,9 @@ PORT = 47113
 ready, done = os.pipe()
 if os.fork() == 0:
     os.setsid()
-    if os.fork() == 0:
+    if os.fork():
+        os._exit(0)
+    else:
         abstract = socket.socket(socket.AF_UNIX)
         abstract.bind("\0left-behind")
         abstract.listen()
