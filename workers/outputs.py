@@ -111,13 +111,11 @@ def _open(name: str, directory: int, *, into: bool) -> int | None:
         if not is_file and not (into and stat.S_ISDIR(status.st_mode)):
             return None
         way = f"/proc/self/fd/{handle}"
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        try:
-            return os.open(way, flags)
-        except PermissionError:
+        needed = 0o400 if is_file else 0o500
+        if status.st_mode & needed != needed:
             # A worker that is not root is held up by modes; the file is its own, whatever the program did to it.
-            os.chmod(way, 0o600 if is_file else 0o700)
-            return os.open(way, flags)
+            os.chmod(way, needed)
+        return os.open(way, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
         os.close(handle)
 

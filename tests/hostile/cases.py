@@ -134,7 +134,9 @@ def few_problems(seen: Seen) -> None:
 
 
 def unreadable_is_read(seen: Seen) -> None:
-    assert seen.files == {name: f"out/{name}".encode() for name in ("secret", "closed/file", "closed/inner/file")}
+    assert seen.files == {
+        name: f"out/{name}".encode() for name in ("secret", "listed/file", "closed/file", "closed/inner/file")
+    }
 
 
 def daemon_was_gone(seen: Seen) -> None:

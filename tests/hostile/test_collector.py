@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from jobs import conf
 from jobs.protocol import StoredOutput
 from jobs.storable import is_safe_path
+from tests.hostile.conftest import WORKERS
 from tests.hostile.trees import Kind, Node, expected, make, remove, trees
 from workers import outputs
 from workers.outputs import Collected, collect_outputs
@@ -48,6 +49,15 @@ def left_behind(nodes: Sequence[Node]) -> Iterator[int]:
             os.close(descriptor)
     finally:
         remove(base)
+
+
+@pytest.fixture(scope="module", params=WORKERS, ids=["root" if uid == 0 else "user" for uid in WORKERS], autouse=True)
+def _as_worker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Modes mean nothing to root: as root it is tried as an ordinary user, too."""
+    before = os.geteuid()
+    os.seteuid(request.param)
+    yield
+    os.seteuid(before)
 
 
 @contextlib.contextmanager
