@@ -11,6 +11,7 @@ import select
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -87,14 +88,9 @@ def _version_of(program: str) -> str | None:
 class Uplink:
     """One slirp4netns for one run's network namespace. It leaves with the worker, however that ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
-        self._process = process
-        self._pidfd = os.pidfd_open(process.pid)
-        self._descriptors = list(descriptors)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def __init__(self, pid: int, end: ExitStack) -> None:
+        self.pid = pid
+        self._end = end
 
     @classmethod
     def connect(
@@ -109,70 +105,95 @@ class Uplink:
         `ids` is the uid and gid of whoever owns that user namespace, where that is not the worker itself; `join` is
         called with its pid and puts it into a cgroup.
         """
-        user, net = namespaces
-        uid, gid = ids
-        ready, ready_far = os.pipe2(os.O_CLOEXEC)
-        leave_far, leave = os.pipe2(os.O_CLOEXEC)
-        # what nobody reads is lost, instead of stopping it: a run can make it complain
-        words, words_far = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        far = (ready_far, leave_far, words_far)
-        arguments = [
-            *("--configure", f"--cidr={INNER_RANGE}", "--mtu=65520", "--disable-host-loopback", *plan.hardening),
-            *(["--disable-dns"] if plan.rules.resolvers else []),
-            *(f"--ready-fd={ready_far}", f"--exit-fd={leave_far}"),
-            *("--netns-type=path", f"--userns-path=/proc/self/fd/{user}", f"/proc/self/fd/{net}", INTERFACE),
-        ]
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", START, str(plan.slirp), *arguments],
-                pass_fds=(user, net, ready_far, leave_far),
-                stdin=subprocess.DEVNULL,
-                stdout=words_far,
-                stderr=words_far,
-                env={},
-                cwd="/",
-                start_new_session=True,
-                user=uid,
-                group=gid,
-                extra_groups=None if uid is None else [],
-            )
-        except OSError as error:
-            for descriptor in (ready, leave, words):
-                os.close(descriptor)
-            raise SandboxError(f"slirp4netns could not be started: {error}") from error
-        finally:
-            for descriptor in far:
-                os.close(descriptor)
-        uplink = cls(process, (ready, leave, words))
-        try:
+        with ExitStack() as undo:
+            with ExitStack() as lent:
+                ready, ready_far = _pipe(undo, lent)
+                # what nobody reads is lost, instead of stopping it: a run can make it complain
+                words, words_far = _pipe(undo, lent, os.O_NONBLOCK)
+                leave_far, _ = _pipe(lent, undo)
+                told = [f"--ready-fd={ready_far}", f"--exit-fd={leave_far}", *_targets(namespaces)]
+                passed = (*namespaces, ready_far, leave_far)
+                process = _start([str(plan.slirp), *_arguments(plan), *told], passed, words_far, ids)
+            over = _hold(process, undo)
             if join is not None:
-                join(uplink.pid)
-        except OSError:
-            uplink.close()
-            raise
-        if not _says_ready(ready):
-            said = uplink._explain(words)
-            uplink.close()
-            raise SandboxError(f"slirp4netns could not connect the run to a network: {said}")
-        return uplink
-
-    def _explain(self, words: int) -> str:
-        if not pidfd.is_over(self._pidfd, EXPLAINING_SECONDS):
-            return "it did not answer in time"
-        with contextlib.suppress(BlockingIOError):
-            lines = os.read(words, 4096).decode(errors="replace").split("\n")
-            return "; ".join(line for line in lines if line and "experimental" not in line) or "it said nothing"
-        return "it said nothing"
+                join(process.pid)
+            if not _says_ready(ready):
+                said = _words(words) if pidfd.is_over(over, EXPLAINING_SECONDS) else "it did not answer in time"
+                raise SandboxError(f"slirp4netns could not connect the run to a network: {said}")
+            return cls(process.pid, undo.pop_all())
 
     def close(self) -> None:
         """At once: nothing is left that could use it."""
-        if self._descriptors:
-            # wait() with a limit sleeps between looks
-            if pidfd.kill_and_wait(self._pidfd):
-                self._process.wait()
-            for descriptor in (self._pidfd, *self._descriptors):
-                os.close(descriptor)
-            self._descriptors = []
+        self._end.close()
+
+
+def _arguments(plan: NetworkPlan) -> list[str]:
+    own_resolvers = ["--disable-dns"] if plan.rules.resolvers else []
+    return [
+        *("--configure", f"--cidr={INNER_RANGE}", "--mtu=65520", "--disable-host-loopback"),
+        *plan.hardening,
+        *own_resolvers,
+    ]
+
+
+def _targets(namespaces: tuple[int, int]) -> list[str]:
+    user, net = (f"/proc/self/fd/{descriptor}" for descriptor in namespaces)
+    return ["--netns-type=path", f"--userns-path={user}", net, INTERFACE]
+
+
+def _start(
+    command: Sequence[str], passed: tuple[int, ...], words: int, ids: tuple[int | None, int | None]
+) -> subprocess.Popen[bytes]:
+    uid, gid = ids
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", START, *command],
+            pass_fds=passed,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            env={},
+            cwd="/",
+            start_new_session=True,
+            user=uid,
+            group=gid,
+            extra_groups=None if uid is None else [],
+        )
+    except OSError as error:
+        raise SandboxError(f"slirp4netns could not be started: {error}") from error
+
+
+def _pipe(reader: ExitStack, writer: ExitStack, flags: int = 0) -> tuple[int, int]:
+    """Each end is closed with the stack that it belongs to."""
+    ends = os.pipe2(os.O_CLOEXEC | flags)
+    for end, owner in zip(ends, (reader, writer), strict=True):
+        owner.callback(os.close, end)
+    return ends
+
+
+def _hold(process: subprocess.Popen[bytes], undo: ExitStack) -> int:
+    """A descriptor of the process, which is ended with the stack."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        process.kill()
+        process.wait()
+        raise
+    undo.callback(os.close, descriptor)
+    undo.callback(_end, process, descriptor)
+    return descriptor
+
+
+def _end(process: subprocess.Popen[bytes], descriptor: int) -> None:
+    if pidfd.kill_and_wait(descriptor):  # wait() with a limit would sleep between looks
+        process.wait()
+
+
+def _words(descriptor: int) -> str:
+    with contextlib.suppress(BlockingIOError):
+        lines = os.read(descriptor, 4096).decode(errors="replace").split("\n")
+        return "; ".join(line for line in lines if line and "experimental" not in line) or "it said nothing"
+    return "it said nothing"
 
 
 def _says_ready(descriptor: int) -> bool:

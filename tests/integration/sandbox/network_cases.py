@@ -6,6 +6,7 @@ They run as root and as an ordinary user, each in a process of its own; hence th
 import contextlib
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ from workers.sandbox import (
     Sandbox,
     SandboxError,
     SandboxUnavailable,
+    Stream,
     detect_host,
     with_network,
 )
@@ -210,13 +212,15 @@ def nothing_of_it_is_left(world: World, host: Host) -> None:
     sandbox = Sandbox(host)
     execute(sandbox, online("true"))
     descriptors = len(os.listdir("/proc/self/fd"))
-    for number in range(6):
-        seen: list[int] = []
-        wall = limits(wall_seconds=0.3 if number % 3 == 0 else 20)
-        with sandbox.start(online("echo ready; sleep 1000" if number % 3 else "sleep 1000"), wall) as run:
-            seen += slirps()
+    for script, wall_seconds, reason in (
+        ("true", 20.0, EndReason.EXIT),
+        ("sleep 1000", 0.1, EndReason.TIMEOUT),
+        ("echo ready; sleep 1000", 20.0, EndReason.KILLED),
+    ):
+        with sandbox.start(online(script), limits(wall_seconds=wall_seconds)) as run:
+            seen = slirps()
             outcome = run.stream(Recorder(lambda _: run.kill()))
-        assert outcome.reason is (EndReason.KILLED if number % 3 else EndReason.TIMEOUT)
+        assert outcome.reason is reason
         assert len(seen) == 1
         assert slirps() == []
     assert len(os.listdir("/proc/self/fd")) == descriptors
@@ -225,15 +229,34 @@ def nothing_of_it_is_left(world: World, host: Host) -> None:
 
 
 @case
+def one_that_cannot_connect_leaves_nothing_either(world: World, host: Host) -> None:
+    assert host.network is not None
+    broken = replace(host, network=replace(host.network, hardening=("--no-such-option",)))
+    sandbox = Sandbox(broken)
+    execute(sandbox, replace(online("true"), network=False))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with refusal(SandboxError, "could not connect the run to a network: "):
+            execute(sandbox, online("true"))
+    sandbox.close()
+    assert len(os.listdir("/proc/self/fd")) < descriptors
+    assert slirps() == []
+
+
+@case
 def it_leaves_with_a_worker_that_is_killed(world: World, host: Host) -> None:
+    ready, wake = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            with Sandbox(host).start(online("sleep 1000"), limits()) as run:
-                run.stream(Recorder())
+            sandbox = Sandbox(host)
+            with sandbox.start(online("echo ready; sleep 1000"), limits()) as run:
+                run.stream(_sender(wake))
         finally:
             os._exit(1)
-    assert wait_for(lambda: any(_name(child) == "slirp4netns" for child in children(pid)))
+    wake.close()
+    assert ready.recv(100) == b"ready\n"
+    ready.close()
     (slirp,) = [child for child in children(pid) if _name(child) == "slirp4netns"]
     os.kill(pid, 9)
     os.waitpid(pid, 0)
@@ -279,6 +302,13 @@ def refusal(kind: type[Exception], part: str) -> Iterator[None]:
     except kind as error:
         said = str(error)
     assert part in said, said
+
+
+def _sender(channel: socket.socket) -> Callable[[Stream, bytes], None]:
+    def send(stream: Stream, data: bytes) -> None:
+        channel.sendall(data)
+
+    return send
 
 
 def _name(pid: int) -> str:
