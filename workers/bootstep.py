@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from typing import Any
 
 from celery import bootsteps
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Housekeeping must not wait behind long runs.
 SYSTEM_THREADS = 2
+# A run comes back from Postgres, its guardian and its slot a dozen times, and each time waits so long for a busy thread.
+SWITCH_SECONDS = 0.0005
 
 
 class AgentStep(bootsteps.StartStopStep):
@@ -40,6 +43,7 @@ class AgentStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._settings: WorkerSettings = settings.PUNCTUAL_WORKER
         try:
             self._equip(worker)
