@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 # Housekeeping must not wait behind long runs.
 SYSTEM_THREADS = 2
-# A run comes back from Postgres, its guardian and its slot a dozen times, and each time waits so long for a busy thread.
+# A run comes back from Postgres, its guardian and its slot a dozen times, and each time waits so long for a busy one.
 SWITCH_SECONDS = 0.0005
 
 

@@ -1,7 +1,6 @@
-"""The core promises of the sandbox, as plain functions.
+"""The core promises of the sandbox, as plain functions; standard library only.
 
-They run under pytest on every kind of host there is here, and once more as an ordinary user with whatever
-Python that user can reach; hence the standard library only.
+They run under pytest on every kind of host there is here, and as an ordinary user with the Python that it can reach.
 """
 
 import os
@@ -94,10 +93,11 @@ def nobody_with_no_privileges(sandbox: Sandbox) -> None:
 @case
 def every_process_runs_under_the_filter(sandbox: Sandbox) -> None:
     tries = ": > x; chmod u+s x && echo set; mkfifo f && echo fifo; mknod n c 1 3 && echo device"
-    result = execute(sandbox, f"grep -h Seccomp: /proc/1/status /proc/self/status; {tries}")
-    assert words(result.stdout) == ["Seccomp:", "2", "Seccomp:", "2", "fifo"]
-    metered = result.outcome.receipt["cgroup"] != "none"
-    assert result.outcome.receipt["seccomp"] == seccomp.digest(memory_is_metered=metered)
+    pid_1 = "until grep -q Seccomp:.2 /proc/1/status; do :; done"  # it starts the program, then puts it on itself
+    result = execute(sandbox, f"grep Seccomp: /proc/self/status; {tries}; {pid_1}")
+    assert words(result.stdout) == ["Seccomp:", "2", "fifo"]
+    receipt = result.outcome.receipt
+    assert receipt["seccomp"] == seccomp.digest(memory_is_metered=receipt["cgroup"] != "none")
 
 
 @case

@@ -14,6 +14,7 @@ from jobs.errors import ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.protocol import Claimed, Hold, Registration
 from jobs.states import Reason
 from tests.unit.workers.control_plane import MemoryControlPlane
+from workers import run
 from workers.artifact_cache import ArtifactCache
 from workers.errors import ControlPlaneUnavailable
 from workers.guardian import Guardian
@@ -56,6 +57,12 @@ def hold(plane: MemoryControlPlane) -> Hold:
     return Hold(uuid4(), 1, plane.worker_id, 1)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FETCH_FOR_SECONDS", 0.1)
+    monkeypatch.setattr(run, "FETCH_AGAIN_SECONDS", 0.01)
+
+
 def failing(error: Exception) -> Callable[[str], Iterator[bytes]]:
     def read(_sha256: str) -> Iterator[bytes]:
         raise error
@@ -73,6 +80,7 @@ def failing(error: Exception) -> Callable[[str], Iterator[bytes]]:
         (RuntimeError("nobody thought of this"), Reason.SANDBOX_ERROR),
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_every_error_becomes_one_report(
     plane: MemoryControlPlane, equipment: Equipment, hold: Hold, error: Exception, reason: Reason
 ) -> None:
