@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workers.sandbox import slot_process
+from workers.sandbox import slot_root
 from workers.sandbox.errors import SandboxUnavailable
 from workers.sandbox.values import WORK, Limits
 
@@ -132,7 +132,7 @@ def root_plan(resolver_file: str | None = None) -> dict[str, dict[str, str]]:
 
 def shared_root_arguments() -> list[str]:
     """The root that the slot has put together; devices in it must stay devices."""
-    return ["--dev-bind", slot_process.ROOT, "/", "--proc", "/proc"]
+    return ["--dev-bind", slot_root.ROOT, "/", "--proc", "/proc"]
 
 
 def own_root_arguments() -> list[str]:

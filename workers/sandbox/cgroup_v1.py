@@ -4,6 +4,7 @@ Invariant: memory is always among them; where v1 cannot kill a group as one, the
 watcher as soon as the kernel has killed any part of it.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,11 +55,18 @@ class CgroupV1:
         self._quota, self._cpu = found.get("cpu.cfs_quota_us"), found.get("cpuacct.usage")
         if "cpu.cfs_period_us" in found:
             self._write(found["cpu.cfs_period_us"], CPU_PERIOD)
+        self._idle = 0
         self._cpu_before = self._kills_before = self._memory_before = self._processes_before = 0
 
     def add(self, pid: int) -> None:
         for path in self._paths.values():
             write_file(f"{path}/cgroup.procs", str(pid))
+
+    def rest(self) -> None:
+        self._idle = self._held()
+
+    def settled(self) -> bool:
+        return self._held() - self._idle <= SLOT_BYTES
 
     def limit(self, limits: Limits) -> None:
         ceiling = limits.memory_bytes + limits.disk_bytes + SLOT_BYTES
@@ -77,7 +85,12 @@ class CgroupV1:
         self._cpu_before = self._cpu_time()
         self._processes_before = self._resident()
         if self._quota is not None:
-            self._write(self._quota, max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD)))
+            try:
+                self._write(self._quota, max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD)))
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._quota = None  # more than the worker itself has, which holds in any case
 
     def end(self) -> None:
         if self._quota is not None:
@@ -102,6 +115,10 @@ class CgroupV1:
 
     def _kills(self) -> int:
         return read_field(read_file(f"{self._memory}/memory.oom_control"), "oom_kill")
+
+    def _held(self) -> int:
+        text = read_file(f"{self._memory}/memory.stat")
+        return read_field(text, "total_rss") + read_field(text, "total_shmem")
 
     def _resident(self) -> int:
         return read_field(read_file(f"{self._memory}/memory.stat"), "total_rss")

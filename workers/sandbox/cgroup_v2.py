@@ -59,11 +59,17 @@ class CgroupV2:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._cpu_before = self._kills_before = self._memory_before = self._processes_before = 0
-        self._lifetime_peak_before = 0
+        self._lifetime_peak_before = self._idle = 0
         self._peak: int | None = None  # a descriptor of its own, which since Linux 6.12 has a peak of its own
 
     def add(self, pid: int) -> None:
         write_file(f"{self._path}/cgroup.procs", str(pid))
+
+    def rest(self) -> None:
+        self._idle = self._held()
+
+    def settled(self) -> bool:
+        return self._held() - self._idle <= SLOT_BYTES
 
     def limit(self, limits: Limits) -> None:
         write_file(f"{self._path}/memory.max", str(limits.memory_bytes + limits.disk_bytes + SLOT_BYTES))
@@ -104,6 +110,9 @@ class CgroupV2:
     def directories(self) -> tuple[Path, ...]:
         self._close_peak()  # the slot is given up
         return (self._path,)
+
+    def _held(self) -> int:
+        return self._field("memory.stat", "anon") + self._field("memory.stat", "shmem")
 
     def _lifetime_peak(self) -> int:
         with contextlib.suppress(FileNotFoundError):  # since Linux 5.19

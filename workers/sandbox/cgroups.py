@@ -20,7 +20,7 @@ from workers.sandbox.values import Limits, Usage
 
 Mode = Literal["v2", "v1", "none"]
 PREFIX = "punctual-slot-"
-NAME = re.compile(PREFIX + r"(\d+)-(\d+)-\d+")
+NAME = re.compile(PREFIX + r"(\d+)-(\d+)-(\d+)-\d+")  # whose: pid, its start, and the pid namespace of both
 REMOVE_SECONDS = 2.0
 
 _numbers = itertools.count(1)
@@ -42,6 +42,12 @@ class SlotCgroup(Protocol):
 
     def add(self, pid: int) -> None:
         """Move a process in."""
+
+    def rest(self) -> None:
+        """The slot is made: what it holds now is what it holds whenever it is idle."""
+
+    def settled(self) -> bool:
+        """Whether it holds about as much as when it was made."""
 
     def limit(self, limits: Limits) -> None:
         """Hold what comes to these limits, but not yet to its share of the CPU: first it has to be built."""
@@ -94,7 +100,7 @@ def _can_make(parents: CgroupParents) -> bool:
 
 def make_cgroup(parents: CgroupParents) -> SlotCgroup | None:
     """Make a cgroup for one slot, or None where there are none to be had."""
-    name = f"{PREFIX}{os.getpid()}-{_start_time(os.getpid())}-{next(_numbers)}"
+    name = f"{PREFIX}{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-{next(_numbers)}"
     paths = {controller: parent / name for controller, parent in parents.directories.items()}
     if parents.mode == "none":
         return None
@@ -144,8 +150,13 @@ def _cgroup_mounts() -> list[str]:
 
 
 def _owner_lives(name: str) -> bool:
+    """In another pid namespace, as that of a container, it is for those who are there to say."""
     found = NAME.fullmatch(name)
-    return found is not None and _start_time(int(found[1])) == found[2]
+    return found is not None and (found[3] != _pid_namespace() or _start_time(int(found[1])) == found[2])
+
+
+def _pid_namespace() -> str:
+    return str(os.stat("/proc/self/ns/pid").st_ino)
 
 
 def _start_time(pid: int) -> str | None:
@@ -159,4 +170,5 @@ def _start_time(pid: int) -> str | None:
 def _kill_processes(directory: Path) -> None:
     with contextlib.suppress(OSError):
         for pid in (directory / "cgroup.procs").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
+            if pid != "0":  # one of another pid namespace; as a target it would be our own process group
+                os.kill(int(pid), signal.SIGKILL)

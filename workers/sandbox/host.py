@@ -5,6 +5,7 @@ says why not and what to do.
 """
 
 import dataclasses
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from workers.sandbox.errors import SandboxError, SandboxUnavailable
 from workers.sandbox.network import HARDENINGS, NetworkPlan, find_slirp
 from workers.sandbox.network_rules import Blocks, NetworkRules
 from workers.sandbox.values import EndReason, Limits, Program, Stream
+
+logger = logging.getLogger(__name__)
 
 NOBODY = 65534
 PROOF_LIMITS = Limits(wall_seconds=20, memory_bytes=2**27, disk_bytes=2**20, cpus=1)
@@ -70,8 +73,9 @@ def detect_host() -> Host:
     host = Host(bwrap, version, drop, drop, find_parents())
     try:
         _prove_isolation(host)
-    except SandboxUnavailable:
+    except SandboxUnavailable as error:
         # namespaces may be allowed to bubblewrap alone, or in one layer only
+        logger.info("Slots share nothing here, and every run takes longer to start: %s", error)
         host = dataclasses.replace(host, slots_share=False)
         _prove_isolation(host)
     return host

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.sandbox import launcher_process, netlink, pidfd, slot_process
+from workers.sandbox import launcher_process, netlink, pidfd, slot_process, slot_root
 from workers.sandbox.bubblewrap import NAMESPACES, private_libraries
 from workers.sandbox.companion import Companion
 from workers.sandbox.errors import SandboxError
@@ -75,6 +75,7 @@ class Reaped:
 
     cpu_seconds: float | None = None
     monitor_failed: bool = False  # bubblewrap ended by itself with an error
+    clean: bool = False  # nothing of it is left in the slot
     slot_gone: bool = False
 
 
@@ -93,7 +94,7 @@ class Slot:
     @property
     def alive(self) -> bool:
         # after a fork the channel is shared with the parent, and answers would reach either
-        return self._owner == os.getpid() and self._channel.fileno() >= 0 and not pidfd.is_over(self._pidfd, 0)
+        return self.ours and self._channel.fileno() >= 0 and not pidfd.is_over(self._pidfd, 0)
 
     def open(self, root: Mapping[str, Mapping[str, str]]) -> None:
         """To be called once it is in its cgroup: what it makes now is counted there."""
@@ -108,11 +109,13 @@ class Slot:
         environment: Mapping[str, str],
         rlimits: Sequence[tuple[int, int]],
         fds: Sequence[int],
+        *,
+        hold: int,
         blocks: Blocks | None = None,
     ) -> Launched:
         """Raise SandboxError if the sandbox cannot be built; bubblewrap's own words are on its stderr.
 
-        `blocks`: what a run that is to have a network must not reach.
+        `hold`: our end of the pipe that it waits at. `blocks`: what a run that is to have a network must not reach.
         """
         request = {
             "do": "launch",
@@ -121,7 +124,7 @@ class Slot:
             "rlimits": list(rlimits),
             "closed": blocks and (blocks.unroutable, blocks.unsendable),
         }
-        answer, opened = self._ask(request, fds)
+        answer, opened = self._ask(request, (hold, *fds))
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         namespaces = answer["namespaces"]
@@ -158,7 +161,12 @@ class Slot:
             answer, _ = self._ask({"do": "reap", "pids": [launched.monitor, launched.child]}, ())
         except SandboxError:
             return Reaped(slot_gone=True)
-        return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]))
+        return Reaped(float(str(answer["cpu_seconds"])), bool(answer["monitor_failed"]), bool(answer["clean"]))
+
+    @property
+    def ours(self) -> bool:
+        """Not after a fork: it is the parent's, and so is its run."""
+        return self._owner == os.getpid()
 
     def close(self) -> None:
         """End it, and with it the run it may have."""
@@ -166,7 +174,7 @@ class Slot:
 
     def wait(self) -> None:
         """After `close`: until it is gone."""
-        if not pidfd.is_over(self._pidfd, 2) and self._owner == os.getpid():
+        if self.ours and not pidfd.is_over(self._pidfd, 2):
             pidfd.kill_and_wait(self._pidfd)
         os.close(self._pidfd)
 
@@ -243,7 +251,7 @@ class Launcher:
             return Companion(
                 launcher_process.__file__,
                 descriptors=opened,
-                arguments=(slot_process.__file__, netlink.__file__, *self._ids, names),
+                arguments=(slot_process.__file__, slot_root.__file__, netlink.__file__, *self._ids, names),
                 answer_seconds=ANSWER_SECONDS,
             )
         finally:

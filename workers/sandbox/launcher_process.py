@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
@@ -42,6 +42,33 @@ def fork_slot(slot: Callable[[], None], *closed: socket.socket) -> int:
         status = 0
     finally:
         os._exit(status)  # whatever happened: the channel ends, and the worker gives the slot up
+
+
+class Shared:
+    """What the runs of one slot share; `slot_process` says what it is for."""
+
+    def __init__(
+        self,
+        root: ModuleType,
+        netlink: ModuleType,
+        plan: Mapping[str, Mapping[str, str]],
+        bwrap: int,
+        libraries: Mapping[str, int],
+    ) -> None:
+        root.own_namespaces()
+        self._network = netlink.Network()
+        root.enter_root(plan, bwrap, libraries)
+        self.bwrap: str = root.BWRAP
+        self._root = root
+
+    def close_network(self, unroutable: Sequence[str], unsendable: Sequence[str]) -> None:
+        self._network.close(unroutable, unsendable)
+
+    def is_clean(self) -> bool:
+        return not self._root.has_terminals() and not self._network.in_use()
+
+    def renew(self) -> None:
+        self._network.refresh()
 
 
 def _serve(channel: socket.socket, worker: int, new_slot: Callable[[socket.socket], None]) -> None:
@@ -74,7 +101,7 @@ def _load(path: str) -> ModuleType:
 
 
 def main(arguments: Sequence[str]) -> int:
-    channel_fd, parent, *numbers, slot_script, netlink_script, uid, gid, names = arguments
+    channel_fd, parent, *numbers, slot_script, root_script, netlink_script, uid, gid, names = arguments
     channel = socket.socket(fileno=int(channel_fd))
     bwrap, *others = map(int, numbers)
     libraries = dict(zip(names.split("/"), others, strict=bool(names)))
@@ -84,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         worker = os.pidfd_open(int(parent))
     except ProcessLookupError:
         return 0
-    slots, netlink = _load(slot_script), _load(netlink_script)
+    slots, root, netlink = map(_load, (slot_script, root_script, netlink_script))
     os.chdir("/")
     os.umask(0o022)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -101,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
                 return 0
 
         def new_slot(theirs: socket.socket) -> None:
-            slots.serve(theirs, worker, bwrap, libraries, netlink.Network)
+            slots.serve(theirs, worker, bwrap, lambda plan: Shared(root, netlink, plan, bwrap, libraries))
 
         _serve(channel, worker, new_slot)
     return 0

@@ -64,8 +64,21 @@ class ProcessMeter:
 
     def _resident(self, pid: str) -> int:
         """Private and shared memory, without the file pages that belong to nobody in particular."""
-        fields = self._lines(f"{pid}/status", ("RssAnon", "RssShmem"))
-        return sum(fields)
+        names = ("RssAnon", "RssShmem")
+        if fields := self._lines(f"{pid}/status", names):
+            return sum(fields)
+        # The first thread of a process may end before the others, and with it what is said of them all.
+        return max((sum(self._lines(f"{pid}/task/{thread}/status", names)) for thread in self._threads(pid)), default=0)
+
+    def _threads(self, pid: str) -> list[str]:
+        try:
+            directory = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
+        except OSError:
+            return []
+        try:
+            return os.listdir(directory)
+        finally:
+            os.close(directory)
 
     def _proportional(self, pid: str) -> int:
         fields = self._lines(f"{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))

@@ -56,6 +56,11 @@ class Network:
     def __init__(self) -> None:
         self._renew()
         self._untouched = self._traces()
+        self._sockets = self._sockets_used()
+
+    def in_use(self) -> bool:
+        """Whether it has sockets: those that were on their way through each other outlive who sent them."""
+        return self._sockets_used() > self._sockets
 
     def close(self, unroutable: Sequence[str], unsendable: Sequence[str]) -> None:
         """The next run is to have a way out, and must not reach these."""
@@ -72,6 +77,9 @@ class Network:
             raise OSError(ctypes.get_errno(), f"unshare: {os.strerror(ctypes.get_errno())}")
         bring_loopback_up()
         self._closed = False
+
+    def _sockets_used(self) -> int:
+        return int(Path("/proc/self/net/sockstat").read_bytes().split(None, 3)[2])
 
     def _traces(self) -> tuple[bytes, ...]:
         """Whatever was sent, to itself or to nowhere, is counted here; a port that was never used leaves nothing.

@@ -133,10 +133,10 @@ class Run:
                 self._output = None
             self._launched.close()
             self._pipes.close()
-        if self._reaped is None or self._reaped.slot_gone or not self._over:
-            self._slots.give_up(self._place)
-        else:
+        if self._over and self._reaped is not None and self._reaped.clean:
             self._slots.give_back(self._place)
+        else:
+            self._slots.give_up(self._place)
 
     def _watch(self) -> None:
         deadline = time.monotonic() + self._limits.wall_seconds
@@ -165,6 +165,9 @@ class Run:
                 return
             self._verdict = self._verdict or reason
             pidfd.kill(self._launched.pidfd)
+        if self._place.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self._place.cgroup.end()  # also dying takes time, and a small share of the CPU would draw it out
 
     def _relay(self, on_output: Callable[[Stream, bytes], None], on_progress: Callable[[bytes], None]) -> bool:
         """Return whether output was discarded.
@@ -210,7 +213,8 @@ class Run:
         with contextlib.suppress(OSError):
             self._storage.exceeded()
             self._usage = self._meter.usage()
-            if self._place.cgroup is not None:
+        if self._place.cgroup is not None:
+            with contextlib.suppress(OSError):
                 self._place.cgroup.end()
         self._reaped = self._place.slot.reap(self._launched)
         self._output = self._launched.open_output()
@@ -219,7 +223,7 @@ class Run:
         reaped = self._reaped or Reaped()
         exit_code = exit_code_in(read_all(self._pipes.status))
         # A slot that dies takes its run along: that is not the program's doing.
-        fell_with_slot = reaped.slot_gone and exit_code is None
+        fell_with_slot = reaped.slot_gone and exit_code is None and not self._usage.out_of_memory
         end = classify_end(
             verdict=self._verdict or (EndReason.KILLED if fell_with_slot else None),
             exit_code=exit_code,

