@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.db import OperationalError, connection
 
 from jobs import sql
 from jobs.services import transitions
 from tests.factories import make_execution, make_worker, place_on
+from tests.own_connection import own_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,14 +21,7 @@ STATE = "SELECT state FROM jobs_execution"
 @pytest.fixture
 def other(db: None) -> Iterator[psycopg.Connection]:
     """Somebody else, outside of everything that Django does."""
-    database = settings.DATABASES["default"]
-    with psycopg.connect(
-        host=database["HOST"],
-        port=database["PORT"],
-        user=database["USER"],
-        password=database["PASSWORD"],
-        dbname=connection.settings_dict["NAME"],
-    ) as other:
+    with own_connection() as other:
         yield other
 
 

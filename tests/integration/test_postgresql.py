@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from django.conf import settings
 from django.db import connection
 
 from jobs.services.database import pooled
 from scheduler_project.postgresql.base import has_news
+from tests.own_connection import own_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,14 +21,7 @@ def ask(question: str) -> object:
 
 def end_all_connections() -> int:
     """As a restart of the server does."""
-    database = settings.DATABASES["default"]
-    with psycopg.connect(
-        host=database["HOST"],
-        port=database["PORT"],
-        user=database["USER"],
-        password=database["PASSWORD"],
-        dbname=connection.settings_dict["NAME"],
-    ) as other:
+    with own_connection() as other:
         rows = other.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()"

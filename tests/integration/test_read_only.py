@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-import psycopg
 import pytest
-from django.conf import settings
 from django.db import InternalError, connection, transaction
 from psycopg import sql
 
@@ -18,6 +16,7 @@ from jobs.protocol import Hold, Registration, Report
 from jobs.services.database import pooled
 from jobs.states import Reason
 from tests.factories import make_execution, make_worker, run_on
+from tests.own_connection import own_connection
 from tests.waiting import wait_for
 from workers.direct_control_plane import DirectControlPlane, _connected
 from workers.errors import ControlPlaneUnavailable
@@ -29,15 +28,7 @@ DONE = Report(Reason.EXIT, exit_code=0)
 
 def take_writes(word: Literal["on", "off"]) -> None:
     """For connections that are made from now on; said on one that belongs to nobody else."""
-    database = settings.DATABASES["default"]
-    with psycopg.connect(
-        host=database["HOST"],
-        port=database["PORT"],
-        user=database["USER"],
-        password=database["PASSWORD"],
-        dbname="postgres",
-        autocommit=True,
-    ) as other:
+    with own_connection("postgres", autocommit=True) as other:
         name = sql.Identifier(connection.settings_dict["NAME"])
         other.execute(sql.SQL(f"ALTER DATABASE {{}} SET default_transaction_read_only = {word}").format(name))
 
