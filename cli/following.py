@@ -5,6 +5,7 @@ The state is read before the log, so that nothing an ended execution wrote is le
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from cli.terminal import say, write_log
 SLOWEST_POLL_SECONDS = 1.0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+BY_SIGNAL = 128
 
 
 def first_execution(client: Client, job_id: str, *, deadline: float) -> Execution:
@@ -63,10 +65,10 @@ def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: f
 
 
 def exit_code_of(execution: Execution) -> int:
-    """What `--wait` ends with: the program's own code where it has one that says failure."""
+    """What `--wait` ends with: the program's own code where it has one that says failure, a signal's as in shells."""
     if execution.status == "succeeded":
         return 0
-    code = execution.exit_code
+    code = execution.exit_code if execution.signal is None else BY_SIGNAL + execution.signal
     if execution.status == "failed" and code is not None and 0 < code < 256:
         return code
     return EXIT_FAILED
@@ -89,6 +91,15 @@ def describe_end(execution: Execution) -> str:
     details = [f"attempt {execution.attempt}"]
     if execution.exit_code is not None:
         details.append(f"exit code {execution.exit_code}")
-    if execution.reason and execution.reason != "exit":
+    if execution.reason in (None, "exit") and execution.signal is not None:
+        details.append(name_signal(execution.signal))
+    elif execution.reason and execution.reason != "exit":
         details.append(execution.reason.replace("_", " "))
     return f"Execution {execution.id} {execution.status.replace('_', ' ')} ({', '.join(details)})."
+
+
+def name_signal(number: int) -> str:
+    try:
+        return f"signal {number}, {signal.Signals(number).name}"
+    except ValueError:
+        return f"signal {number}"

@@ -113,6 +113,7 @@ class Execution:
     status: str
     attempt: int
     exit_code: int | None
+    signal: int | None
     reason: str | None
     scheduled_for: str | None
     started_at: str | None
@@ -129,6 +130,7 @@ class Execution:
             status=_text(data, "status"),
             attempt=_number(data, "attempt"),
             exit_code=_optional_number(data, "exit_code"),
+            signal=_optional_number(data, "signal"),
             reason=_optional_text(data, "reason"),
             scheduled_for=_optional_text(data, "scheduled_for"),
             started_at=_optional_text(data, "started_at"),
@@ -140,6 +142,12 @@ class Execution:
     @property
     def has_ended(self) -> bool:
         return self.status in TERMINAL
+
+    @property
+    def exit_shown(self) -> str:
+        if self.exit_code is not None:
+            return str(self.exit_code)
+        return "" if self.signal is None else f"signal {self.signal}"
 
 
 @dataclass(frozen=True)

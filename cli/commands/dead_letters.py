@@ -55,7 +55,7 @@ def dead_letters(
             execution.job_name,
             execution.status,
             execution.reason or "",
-            "" if execution.exit_code is None else str(execution.exit_code),
+            execution.exit_shown,
             shown_time(execution.scheduled_for),
             shown_time(execution.ended_at),
         )

@@ -37,7 +37,7 @@ def executions(
             execution.status,
             execution.progress,
             str(execution.attempt),
-            "" if execution.exit_code is None else str(execution.exit_code),
+            execution.exit_shown,
             shown_time(execution.started_at),
             shown_time(execution.ended_at),
         )

@@ -153,9 +153,9 @@ class ExecutionOutput(serializers.ModelSerializer[Execution]):
         model = Execution
         fields = [
             "id", "job_id", "job_name", "status", "trigger", "run_id", "scheduled_for", "attempt", "tries_used",
-            "worker_id", "pinned_worker_id", "exit_code", "reason", "result", "progress", "fired_at", "ready_at",
-            "placed_at", "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at", "deadline_at",
-            "retry_of", "dead_letter",
+            "worker_id", "pinned_worker_id", "exit_code", "signal", "reason", "result", "progress", "fired_at",
+            "ready_at", "placed_at", "claimed_at", "started_at", "ended_at", "retry_at", "cancel_requested_at",
+            "deadline_at", "retry_of", "dead_letter",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -78,6 +78,7 @@ class Execution(models.Model):
 
     reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: it has not ended yet
     exit_code = models.IntegerField(null=True)
+    signal = models.SmallIntegerField(null=True)  # that ended its program, which then has no exit code
     result = models.JSONField(null=True)
     progress = models.JSONField(null=True, help_text="What the run said last of how far it is, and of which attempt.")
     dead_letter = models.CharField(max_length=16, null=True, choices=DeadLetter.choices)  # noqa: DJ001 - null: it is none

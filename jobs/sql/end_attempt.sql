@@ -3,7 +3,8 @@
 -- OFFSET 0 keeps these lookups by key: else the planner may read all schedules to find one.
 WITH ended AS (
     UPDATE jobs_execution e
-       SET state = %(target)s, reason = %(reason)s, exit_code = %(exit_code)s, result = %(result)s::jsonb,
+       SET state = %(target)s, reason = %(reason)s, exit_code = %(exit_code)s, signal = %(signal)s,
+           result = %(result)s::jsonb,
            tries_used = e.tries_used + %(tries)s,
            worker_id = CASE WHEN %(terminal)s THEN e.worker_id END,
            incarnation = CASE WHEN %(terminal)s THEN e.incarnation END,

@@ -140,6 +140,13 @@ def test_success_stores_every_stage_and_the_receipt() -> None:
     assert attempt.receipt == {"namespaces": ["pid"]}
 
 
+def test_a_signal_stands_where_an_exit_code_would() -> None:
+    finish_attempt(run_on(make_worker(), make_execution()), Report(Reason.EXIT, signal=11))
+    execution = Execution.objects.get()
+    assert (execution.state, execution.exit_code, execution.signal) == ("failed", None, 11)
+    assert Attempt.objects.get().signal == 11
+
+
 def test_a_failure_with_tries_left_backs_off_then_wakes_then_runs_as_the_next_attempt() -> None:
     execution = make_execution(job=make_job(retry={"max_attempts": 2, "backoff_seconds": 40}))
     worker = make_worker()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cli.errors import WaitTimeoutError
-from cli.following import exit_code_of, follow
+from cli.following import describe_end, exit_code_of, follow
 from cli.records import Execution
 from tests.unit.cli.server import RecordingServer
 
@@ -77,3 +77,12 @@ def test_following_ends_when_its_time_is_over(server: RecordingServer) -> None:
 )
 def test_waiting_ends_with_the_code_of_the_program(status: str, code: int | None, expected: int) -> None:
     assert exit_code_of(Execution.parse(execution(status, 1, code))) == expected
+
+
+@pytest.mark.parametrize(("number", "words", "code"), [(11, "signal 11, SIGSEGV", 139), (63, "signal 63", 191)])
+def test_a_signal_is_told_as_it_is(number: int, words: str, code: int) -> None:
+    ended = Execution.parse({**execution("failed"), "signal": number, "reason": "exit"})
+    assert f"(attempt 1, {words})" in describe_end(ended)
+    assert (ended.exit_shown, exit_code_of(ended)) == (f"signal {number}", code)
+    late = Execution.parse({**execution("timed_out"), "signal": 9, "reason": "timeout"})
+    assert "signal" not in describe_end(late)
