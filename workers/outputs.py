@@ -143,7 +143,7 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
         return
     file.seek(0)
     try:
-        result = json.loads(file.read())
+        result = json.loads(file.read().decode())  # as bytes it would be taken for UTF-16 or -32, too
         if not is_storable_json(result) or printed_excess(result) > conf.MAX_RESULT_BYTES:
             raise ValueError(RESULT_NAME)
         collected.result = result
