@@ -20,13 +20,22 @@ from xml.etree import ElementTree  # the file it reads was written by our own py
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-PYTEST = ("unit", "architecture", "integration", "concurrency", "hostile", "acceptance")
+SANDBOX = "tests/integration/sandbox"  # a stage of its own, for the other lane: integration is the longest
+PYTEST = {
+    "unit": ("tests/unit",),
+    "architecture": ("tests/architecture",),
+    "integration": ("tests/integration", f"--ignore={SANDBOX}"),
+    "sandbox": (SANDBOX,),
+    "concurrency": ("tests/concurrency",),
+    "hostile": ("tests/hostile",),
+    "acceptance": ("tests/acceptance",),
+}
 STAGES: dict[str, tuple[str, ...]] = {
     "lint": (f"{BIN}/ruff", "check", "."),
     "format": (f"{BIN}/ruff", "format", "--check", "."),
     "types": (f"{BIN}/mypy",),
     "imports": (f"{BIN}/lint-imports",),
-    **{kind: (sys.executable, "-m", "pytest", f"tests/{kind}") for kind in PYTEST},
+    **{stage: (sys.executable, "-m", "pytest", *arguments) for stage, arguments in PYTEST.items()},
 }
 
 
@@ -54,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 def _missing(stages: list[str]) -> str:
     """What nothing here can install, and some stages need; better said now than after minutes."""
-    if set(stages) & {"unit", "integration", "acceptance"} and not shutil.which("slirp4netns"):
+    if set(stages) & {"unit", "integration", "sandbox", "acceptance"} and not shutil.which("slirp4netns"):
         return "slirp4netns is missing: install your distribution's package (apt-get install slirp4netns)."
     return ""
 
