@@ -5,6 +5,8 @@ A name is given to an output only once the store holds its bytes: what a worker 
 
 from __future__ import annotations
 
+import hashlib
+
 from jobs import conf, sql, storage
 from jobs.errors import InvalidInput, OutputNotUploaded, StaleAttempt
 from jobs.models import Execution
@@ -18,7 +20,9 @@ SECONDS = 5.0
 
 def announce_output(hold: Hold, *, sha256: str, size: int) -> Upload:
     bounds = {"max_files": conf.MAX_OUTPUT_FILES, "max_bytes": conf.MAX_OUTPUT_BYTES}
-    wanted = hold.parameters() | bounds | {"sha256": sha256, "size": size}
+    # Both, in the width of a hash: the size is what is counted and what the upload is signed for.
+    announced = hashlib.sha256(f"{sha256}:{size}".encode()).hexdigest()
+    wanted = hold.parameters() | bounds | {"announced": announced, "size": size}
     if not sql.execute("announce_output", wanted, within=SECONDS):
         check_hold(hold)
         raise InvalidInput(

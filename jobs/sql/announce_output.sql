@@ -1,12 +1,12 @@
 -- worker_runs.announce_output. By primary key, attempt_number_once. What an attempt may leave in all is counted beside it. One
--- that is announced again at once, because its answer or its upload failed, is one.
+-- that is announced again at once, because its answer or its upload failed, is one; with another size it is another.
 UPDATE jobs_attempt a
-   SET output_files = a.output_files + (a.output_announced <> %(sha256)s)::int,
-       output_bytes = a.output_bytes + CASE WHEN a.output_announced = %(sha256)s THEN 0 ELSE %(size)s END,
-       output_announced = %(sha256)s
+   SET output_files = a.output_files + (a.output_announced <> %(announced)s)::int,
+       output_bytes = a.output_bytes + CASE WHEN a.output_announced = %(announced)s THEN 0 ELSE %(size)s END,
+       output_announced = %(announced)s
   FROM jobs_execution e
  WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state IN ('claimed', 'running')
    AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s
    AND a.execution_id = e.id AND a.number = e.attempt
-   AND (a.output_announced = %(sha256)s
+   AND (a.output_announced = %(announced)s
         OR (a.output_files < %(max_files)s AND a.output_bytes + %(size)s <= %(max_bytes)s))

@@ -121,6 +121,17 @@ def test_only_so_many_bytes_of_outputs_are_taken(
     assert announce(worker, execution, "e", 0).status_code == 201
 
 
+def test_one_that_is_announced_again_with_another_size_is_another(
+    worker: RestWorker, execution: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "MAX_OUTPUT_BYTES", 10)
+    for size in (0, 6, 6, 0):
+        assert announce(worker, execution, "a", size).status_code == 201
+    assert_refused(announce(worker, execution, "a", 6))
+    attempt = execution.attempts.get()
+    assert (attempt.output_files, attempt.output_bytes) == (3, 6)
+
+
 @pytest.mark.parametrize(("verb", "body"), [("logs", {"chunks": [chunk(0, b"x")]}), ("outputs", {})])
 def test_it_costs_one_statement_however_much_was_said_before(
     worker: RestWorker, execution: Any, verb: str, body: dict[str, Any]

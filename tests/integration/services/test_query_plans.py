@@ -106,7 +106,7 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     (
         "announce_output",
-        HOLD | {"sha256": "0" * 64, "size": 1, "max_files": 1, "max_bytes": 1},
+        HOLD | {"announced": "0" * 64, "size": 1, "max_files": 1, "max_bytes": 1},
         {"jobs_execution_pkey", "attempt_number_once"},
     ),
     ("report_progress", HOLD | {"percent": 5.0, "message": "x"}, {"jobs_execution_pkey"}),
