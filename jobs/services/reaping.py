@@ -43,7 +43,7 @@ class _Worker:
 @dataclass(frozen=True, slots=True)
 class _Orphaned:
     id: UUID
-    keep: int | None
+    keep: int
     left: bool  # it said goodbye, and had ended its runs by then
 
 
@@ -63,7 +63,8 @@ def reap_lost_workers(*, blame: bool = True) -> ReapResult:
     with transaction.atomic(), bounded(statement_seconds=10):
         reaped = sql.fetch("reap_workers", {"gap_seconds": gap, "lease_seconds": lease}, _Worker)
         orphaned = sql.fetch("orphaned_workers", {}, _Orphaned)
-        lost = {row.id: row.keep for row in orphaned if not row.left} | {worker.id: None for worker in reaped}
+        lost: dict[UUID, int | None] = {row.id: row.keep for row in orphaned if not row.left}
+        lost |= dict.fromkeys((worker.id for worker in reaped), None)
         left = {row.id: row.keep for row in orphaned if row.left}
         moved = transitions.lose_held(lost) + transitions.lose_held(left, reason=Reason.RELEASED)
         endings.settle_endings(moved)

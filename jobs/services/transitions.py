@@ -225,7 +225,7 @@ def _end(hold: Hold, ending: Ending, *, alone: bool) -> list[Moved]:
 
 
 def lose_held(workers: Mapping[UUID, int | None], *, reason: Reason = Reason.LOST) -> list[Moved]:
-    """Takes away what workers held, but for the incarnation that is given for each (None: all of it).
+    """Takes away what workers held, but for the incarnation that is given for each and later ones (None: all of it).
 
     What somebody else has locked is left to the next pass of the reaper. `reason`: lost, or released by workers that
     have ended their runs and leave.

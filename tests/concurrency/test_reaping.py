@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from jobs import conf
 from jobs.errors import WorkerLeaseLost
 from jobs.models import Execution, ReaperStamp, Worker
-from jobs.protocol import Registration
+from jobs.protocol import Moved, Registration
+from jobs.services import transitions
 from jobs.services.leases import renew_lease
 from jobs.services.reaping import ReapResult, reap_lost_workers
 from tests.concurrency.connections import at_once
@@ -54,6 +57,45 @@ def test_a_worker_either_renews_or_is_lost() -> None:
         assert not (renewed and lost)
         execution.refresh_from_db()
         assert (execution.state == "ready") == lost
+
+
+@pytest.mark.parametrize("status", ["lost", "offline"])
+def test_who_comes_back_while_its_former_life_is_reaped_keeps_its_new_work(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was gone when the reaper looked, and is back before the reaper takes what it held."""
+    former, present = make_execution(), make_execution()
+    run_on(make_worker(name="back"), former)
+    Worker.objects.update(status=status)
+    stamp_reaping()
+    come_back = coming_between(lambda: run_on(make_worker(name="back"), present))
+    monkeypatch.setattr(transitions, "lose_held", come_back)
+    reap_lost_workers()
+    for execution, state in ((former, "ready"), (present, "running")):
+        execution.refresh_from_db()
+        assert execution.state == state
+
+
+def test_a_renewal_that_is_late_takes_nothing_from_the_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was renewed, and registers anew before what it does not list is taken back."""
+    monkeypatch.setattr(conf, "UNLISTED_SECONDS", 0.0)
+    worker, execution = make_worker(name="back"), make_execution()
+    run_on(make_worker(name="back"), execution)
+    transitions.lose_unlisted(worker.worker_id, worker.incarnation, [])
+    execution.refresh_from_db()
+    assert execution.state == "running"
+
+
+def coming_between(call: Callable[[], object]) -> Callable[..., list[Moved]]:
+    """`lose_held`, before which, the first time, that is done and committed on another connection."""
+    lose, first = transitions.lose_held, iter([True])
+
+    def lose_after(*workers: Any, **how: Any) -> list[Moved]:
+        if next(first, False):
+            at_once([call])
+        return lose(*workers, **how)
+
+    return lose_after
 
 
 def renewal(worker: Registration, execution: Execution) -> Callable[[], object]:
