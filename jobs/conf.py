@@ -78,6 +78,9 @@ MAX_CLAIMS_AN_ANSWER = 100
 
 UPLOAD_URL_SECONDS = 15 * 60
 DOWNLOAD_URL_SECONDS = 5 * 60
+# What a worker is given to fetch has addresses that last longer the more of it there is, up to a bound.
+SLOWEST_FETCH_BYTES_A_SECOND = 1_000_000
+MAX_DOWNLOAD_URL_SECONDS = 12 * 3600
 # What nobody has asked for this long, and no job refers to, is collected. Longer than any of these URLs.
 ORPHAN_GRACE_SECONDS = 24 * 3600.0
 

@@ -140,7 +140,7 @@ def adopt_upload(artifact_id: UUID, sha256: str, size: int) -> None:
         _client().delete_object(Bucket=bucket, Key=upload)
 
 
-def presign_download(key: str, filename: str) -> str:
+def presign_download(key: str, filename: str, *, seconds: int = conf.DOWNLOAD_URL_SECONDS) -> str:
     """A short-lived URL that a browser saves and never renders."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in filename.rsplit("/", 1)[-1])
     return _signer().generate_presigned_url(
@@ -151,7 +151,7 @@ def presign_download(key: str, filename: str) -> str:
             "ResponseContentDisposition": f'attachment; filename="{safe or "output"}"',
             "ResponseContentType": "application/octet-stream",
         },
-        ExpiresIn=conf.DOWNLOAD_URL_SECONDS,
+        ExpiresIn=seconds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -63,7 +64,7 @@ class OrdersOutput(serializers.Serializer[Any]):
 class ProgramOutput(serializers.Serializer[Any]):
     sha256 = serializers.CharField()
     size = serializers.IntegerField()
-    url = serializers.CharField(help_text="Good for a few minutes.")
+    url = serializers.CharField(help_text="Good for a few minutes, and for longer if there is much to fetch.")
 
 
 class GivenFileOutput(ProgramOutput):
@@ -166,7 +167,8 @@ class WorkerClaim(ApiView):
         values = read_body(ClaimInput, request)
         registration = _registration(request, worker_id, values["incarnation"])
         work = await_work(registration, held_of(values), seconds=float(str(values["wait_seconds"])))
-        executions = [_shown(claimed) for claimed in work.claimed]
+        seconds = _fetch_seconds(work.claimed)
+        executions = [_shown(claimed, seconds) for claimed in work.claimed]
         return Response(WorkOutput({"executions": executions, "orders": work.orders}).data)
 
 
@@ -215,16 +217,22 @@ def _registration(request: Request, worker_id: UUID, incarnation: object) -> Reg
     return Registration(own_worker(request, worker_id).id, int(str(incarnation)))
 
 
-def _shown(claimed: Claimed) -> dict[str, object]:
+def _fetch_seconds(claims: Sequence[Claimed]) -> int:
+    """How long the addresses in one answer are good: all of it may come over one slow line, and the last byte last."""
+    size = sum(claimed.size + sum(file.size for file in claimed.input_files()) for claimed in claims)
+    return min(conf.DOWNLOAD_URL_SECONDS + size // conf.SLOWEST_FETCH_BYTES_A_SECOND, conf.MAX_DOWNLOAD_URL_SECONDS)
+
+
+def _shown(claimed: Claimed, seconds: int) -> dict[str, object]:
     return {
         **asdict(claimed),
         "args": json.loads(claimed.args),
         "env": json.loads(claimed.env),
-        "program": {"sha256": claimed.sha256, "size": claimed.size, "url": _address(claimed.sha256)},
-        "inputs": [{**asdict(file), "url": _address(file.sha256)} for file in claimed.input_files()],
+        "program": {"sha256": claimed.sha256, "size": claimed.size, "url": _address(claimed.sha256, seconds)},
+        "inputs": [{**asdict(file), "url": _address(file.sha256, seconds)} for file in claimed.input_files()],
     }
 
 
-def _address(sha256: str) -> str:
+def _address(sha256: str, seconds: int) -> str:
     """Only of what the run is given: whoever holds the address can read the bytes."""
-    return storage.presign_download(storage.artifact_key(sha256), "artifact")
+    return storage.presign_download(storage.artifact_key(sha256), "artifact", seconds=seconds)

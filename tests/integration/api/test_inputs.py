@@ -162,3 +162,18 @@ def test_a_worker_gets_addresses_of_what_its_run_is_given_and_of_nothing_else(
         assert files == {None: b"read me", "data/a.csv": b"a;b\n"}
         assert httpx.get(claim["program"]["url"]).content == b"cat"
     assert worker.ask(execution)["executions"] == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("size", "seconds"), [(5 * 10**9, 300 + 3 * 5000), (5 * 10**12, 12 * 3600)])
+def test_the_more_there_is_to_fetch_the_longer_its_addresses_are_good(
+    submit: Submit, data: str, size: int, seconds: int
+) -> None:
+    Queue.objects.get_or_create(name="default")
+    job = submit(script="cat", inputs=[{"path": name, "artifact": data} for name in "abc"])
+    Artifact.objects.filter(id=data).update(size=size)
+    worker = join()
+    worker.place(execution_of(job["id"]))
+    (claim,) = worker.ask()["executions"]
+    for file in (claim["program"], *claim["inputs"]):
+        assert int(httpx.URL(file["url"]).params["X-Amz-Expires"]) == seconds

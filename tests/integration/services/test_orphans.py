@@ -133,6 +133,8 @@ def test_one_that_is_the_input_of_a_version_stays(path: str | None) -> None:
 
 def test_the_grace_is_longer_than_any_address_that_is_given_out() -> None:
     assert 2 * max(conf.UPLOAD_URL_SECONDS, conf.DOWNLOAD_URL_SECONDS) < conf.ORPHAN_GRACE_SECONDS
+    # Of what a version names, which stays for as long as the version does.
+    assert conf.MAX_DOWNLOAD_URL_SECONDS < conf.ORPHAN_GRACE_SECONDS
 
 
 def test_bytes_that_another_owner_uses_stay_until_the_last_row_is_gone() -> None:
