@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from typing import IO, TypeVar
 from uuid import UUID
 
-from django.db import InterfaceError, InternalError, OperationalError, connection
-from psycopg import errors
+from django.db import InterfaceError, InternalError, OperationalError
 
 from jobs import storage
 from jobs.errors import StaleAttempt
 from jobs.patience import patience
 from jobs.protocol import Chunk, Claimed, Hold, Moved, Offer, Order, Progress, Registration, Report, StoredOutput, Usage
 from jobs.services import attempts, leases, logs
-from jobs.services.database import pooled
+from jobs.services.database import abandon_if_closed_to_us, pooled
 from jobs.wakeups import wake_beat
 from workers.errors import ControlPlaneUnavailable
 from workers.persistence import REPORT_FOR_SECONDS, RETRY_FOR_SECONDS, persist
@@ -29,12 +28,6 @@ Answer = TypeVar("Answer")
 # Longer than Postgres itself allows each statement; a renewal must leave time for another before the runs are stopped.
 ANSWER_SECONDS = 15.0
 RENEWAL_SECONDS = 6.0
-# A primary that was demoted answers, and writes nothing; a server that ended our transaction does not know it any more.
-CLOSED_TO_US = {
-    errors.ReadOnlySqlTransaction.sqlstate,
-    errors.IdleInTransactionSessionTimeout.sqlstate,
-    errors.TransactionTimeout.sqlstate,
-}
 
 
 class DirectControlPlane:
@@ -119,12 +112,9 @@ def _connected(answer_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
 
 @contextmanager
 def _abandoned_if_closed_to_us() -> Iterator[None]:
-    """A connection whose server takes nothing any more leads to no other server, so it does not go back to the pool."""
     try:
         yield
     except InternalError as error:
-        if getattr(error.__cause__, "sqlstate", None) not in CLOSED_TO_US:
+        if not abandon_if_closed_to_us(error):
             raise
-        if connection.connection is not None:
-            connection.connection.close()
         raise OperationalError(f"The database takes nothing at the moment: {error}") from error

@@ -10,12 +10,13 @@ from http import HTTPStatus
 
 import psycopg
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
 
 from jobs import errors
+from jobs.services.database import abandon_if_closed_to_us
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ def problem_response(error: Exception, context: Mapping[str, object]) -> HttpRes
         case OperationalError() | InterfaceError() | psycopg.OperationalError():
             logger.warning("The database did not answer: %s", error)
             response = _try_again("The database does not answer; try again in a moment.")
+        case InternalError() if abandon_if_closed_to_us(error):
+            logger.warning("The database takes nothing: %s", error)
+            response = _try_again("The database takes no changes at the moment; try again in a moment.")
         case _:
             logger.error("A request failed unexpectedly", exc_info=error)
             response = _unexpected()

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connection
+from django.db import InternalError, connection
+from psycopg import errors
 
 UNHURRIED_COMMIT = ", set_config('synchronous_commit', 'off', true)"
+# A primary that was demoted answers, and writes nothing; a server that ended our transaction does not know it any more.
+CLOSED_TO_US = {
+    errors.ReadOnlySqlTransaction.sqlstate,
+    errors.IdleInTransactionSessionTimeout.sqlstate,
+    errors.TransactionTimeout.sqlstate,
+}
 TRY_LOCK = ", pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 
 
@@ -43,3 +50,15 @@ def pooled() -> Iterator[None]:
         yield
     finally:
         connection.close()
+
+
+def abandon_if_closed_to_us(error: InternalError) -> bool:
+    """A connection whose server takes nothing any more leads to no other server, so it does not go back to the pool.
+
+    False: the error is another one.
+    """
+    if getattr(error.__cause__, "sqlstate", None) not in CLOSED_TO_US:
+        return False
+    if connection.connection is not None:
+        connection.connection.close()
+    return True

@@ -1,4 +1,7 @@
-"""A database that takes no writes for a while, as a primary that was demoted, costs no worker its runs."""
+"""A database that takes no writes for a while, as a primary that was demoted, costs no worker its runs.
+
+Whoever asks over HTTP is told to try again.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
-from django.db import InternalError, connection, transaction
+from django.contrib.auth.models import User
+from django.db import InternalError, close_old_connections, connection, transaction
 from psycopg import sql
+from rest_framework.test import APIClient
 
 from jobs.models import Execution
 from jobs.protocol import Hold, Registration, Report
 from jobs.services.database import pooled
 from jobs.states import Reason
 from tests.factories import make_execution, make_worker, run_on
+from tests.integration.api.conftest import API
 from tests.own_connection import own_connection
 from tests.waiting import wait_for
 from workers.direct_control_plane import DirectControlPlane, _connected
@@ -78,6 +84,24 @@ def test_a_renewal_and_a_claim_say_that_the_control_plane_is_away(hold: Hold) ->
         plane.renew(worker, [])
     with pytest.raises(ControlPlaneUnavailable, match="read-only"):
         plane.claim(hold)
+
+
+def test_a_request_is_answered_that_it_is_away_until_another_connection_leads_to_one_that_writes(hold: Hold) -> None:
+    client = APIClient()
+    client.force_authenticate(User.objects.get())
+    to_a_reader = connection.connection
+    address = f"{API}/executions/{hold.execution_id}/cancel"
+    refused = client.put(address)
+    assert (refused.status_code, refused["Content-Type"]) == (503, "application/problem+json")
+    assert refused["Retry-After"]
+    assert to_a_reader.closed
+    take_writes("off")
+
+    def is_taken() -> bool:
+        close_old_connections()  # as the end of a request does, but for the client of tests
+        return client.put(address).status_code < 300
+
+    wait_for(is_taken, "every connection of the pool that led to the reader is gone")
 
 
 def overstay() -> None:
