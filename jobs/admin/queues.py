@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.db.models import QuerySet
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Field, QuerySet
+from django.forms import Field as FormField
 from django.forms import ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from jobs.admin.read_only import ModelAdmin
+from jobs.errors import InvalidInput
 from jobs.models import Queue
 from jobs.services.queues import pause_queues, resume_queues, save_queue
 
@@ -30,7 +34,18 @@ class QueueAdmin(ModelAdmin[Queue]):
         self.message_user(request, f"Resumed {resume_queues(rows.values_list('id', flat=True))}.")
 
     def save_model(self, request: HttpRequest, obj: Queue, form: ModelForm[Queue], change: bool) -> None:
-        save_queue(obj)
+        save_queue(obj, changed=form.changed_data if change else None)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except InvalidInput as error:
+            self.message_user(request, f"Not saved. {error.field}: {error.message}", messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> FormField | None:
+        # What was changed is told from what the form showed, not from what is there when it comes back.
+        return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **kwargs)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Queue | None = None) -> list[str]:
         # Jobs are submitted to a queue by its name.

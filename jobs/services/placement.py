@@ -79,7 +79,9 @@ def check_pin(job_id: UUID, worker_id: UUID | None) -> None:
     pool = Worker.objects.filter(id=worker_id).values_list("pool", flat=True).first()
     if pool is None:
         raise InvalidInput("worker_id", "There is no such worker; GET /api/v1/workers lists them.")
-    wanted = Queue.objects.filter(versions__current_of=job_id).values_list("pool", flat=True).first()
+    # Locked: the queue could be moved to another pool before the execution is there to be seen.
+    queues = Queue.objects.select_for_update(no_key=True, of=("self",)).filter(versions__current_of=job_id)
+    wanted = queues.values_list("pool", flat=True).first()
     if pool != wanted:
         raise InvalidInput("worker_id", f"The worker serves the pool {pool}, and the job's queue the pool {wanted}.")
 

@@ -5,23 +5,40 @@ Invariant: one pass at a time places what is in a queue, also while the queue mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from django.db import transaction
 
 from jobs import wakeups
-from jobs.models import Queue
+from jobs.errors import InvalidInput
+from jobs.models import Execution, Queue
 from jobs.services.database import bounded
-from jobs.services.locking import lock_placement
+from jobs.services.locking import UNFINISHED, lock_placement
 
 
-def save_queue(queue: Queue) -> None:
-    """A new queue, or an edit of one: it changes between two passes, and what waits in it is looked at now."""
+def save_queue(queue: Queue, *, changed: Collection[str] | None = None) -> None:
+    """A new queue, or what is `changed` of one: it changes between two passes, and what waits in it is looked at now.
+
+    What is not changed is left as it is by now: somebody may have paused the queue since it was read.
+    """
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_placement([queue.id])
-        queue.save()
+        if changed is not None and "pool" in changed:
+            _check_pins(queue)
+        queue.save(update_fields=changed)
         transaction.on_commit(wakeups.wake_beat)
+
+
+def _check_pins(queue: Queue) -> None:
+    """Under the queue's lock, which whoever pins an execution takes, too."""
+    bound = Execution.objects.filter(queue_id=queue.id, state__in=UNFINISHED).exclude(pinned_worker=None)
+    if name := bound.exclude(pinned_worker__pool=queue.pool).values_list("pinned_worker__name", flat=True).first():
+        raise InvalidInput(
+            "pool",
+            f"An execution in the queue is to run on the worker {name}, which is not in the pool {queue.pool};"
+            " let it end, or cancel it.",
+        )
 
 
 def pause_queues(queue_ids: Iterable[UUID]) -> int:

@@ -145,7 +145,7 @@ def test_a_pass_that_has_read_and_not_placed_yet_is_waited_for(
         if moved == "job":
             edit_job(job.id, MOVED)
         else:
-            queues.save_queue(queue)
+            queues.save_queue(queue, changed=["pool"])
         # With an execution that comes before it, which only a pass of the new pool sees.
         make_execution(job=job)
         Execution.objects.exclude(id=execution.id).update(rank=execution.rank - timedelta(hours=1))
@@ -165,3 +165,48 @@ def test_a_worker_that_does_not_serve_the_new_queue_keeps_its_job(job: Job, work
     assert refused.value.field == "queue"
     execution = Execution.objects.get(id=pinned)
     assert (where(execution), Job.objects.get(id=job.id).current_version) == ("old", job.current_version)
+
+
+def move_queue() -> str | None:
+    """To the other pool; the field that is named if it is refused."""
+    queue = Queue.objects.get(name="old")
+    queue.pool = "right"
+    try:
+        queues.save_queue(queue, changed=["pool"])
+    except InvalidInput as refused:
+        return refused.field
+    return None
+
+
+def pin(job: Job, worker: Registration) -> str | None:
+    try:
+        execute_job(job.id, worker_id=worker.worker_id)
+    except InvalidInput as refused:
+        return refused.field
+    return None
+
+
+def test_a_queue_is_not_moved_away_from_a_worker_that_one_of_its_executions_is_bound_to(
+    job: Job, workers: dict[str, Registration]
+) -> None:
+    make_execution(job=job)
+    assert beside(partial(pin, job, workers["left"]), move_queue) == "pool", "whoever waits sees it"
+    assert Queue.objects.get(name="old").pool == "left"
+    Execution.objects.exclude(pinned_worker=None).delete()
+    assert move_queue() is None
+
+
+def test_nothing_is_bound_to_a_worker_of_the_pool_that_the_queue_is_just_leaving(
+    job: Job, workers: dict[str, Registration]
+) -> None:
+    assert beside(move_queue, partial(pin, job, workers["left"])) == "worker_id"
+    assert not Execution.objects.exists()
+
+
+def test_an_edit_of_a_queue_leaves_alone_what_somebody_else_changed_meanwhile() -> None:
+    queue = Queue.objects.create(name="old")
+    queue.priority = 3
+    queues.pause_queues([queue.id])
+    queues.save_queue(queue, changed=["priority"])
+    queue.refresh_from_db()
+    assert (queue.priority, queue.paused) == (3, True)

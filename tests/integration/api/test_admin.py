@@ -90,6 +90,30 @@ def test_queue_is_edited(admin: Client) -> None:
     assert (queue.priority, queue.paused) == (3, True)
 
 
+def test_a_form_that_was_opened_before_a_queue_was_paused_does_not_resume_it(admin: Client) -> None:
+    queue = Queue.objects.get(name="default")
+    address = f"/admin/jobs/queue/{queue.id}/change/"
+    page = admin.get(address).content.decode()
+    hidden = re.findall(r'<input type="hidden" name="(initial-\w+)"(?: value="([^"]*)")?', page)
+    assert ("initial-paused", "False") in hidden
+    act(admin, "pause", queue)
+    body = {"pool": "default", "priority": 3, "max_concurrency": "", "aging_seconds": 60}
+    assert admin.post(address, dict(hidden) | body).status_code == 302
+    queue.refresh_from_db()
+    assert (queue.priority, queue.paused) == (3, True)
+
+
+def test_a_queue_that_cannot_be_moved_says_why(admin: Client) -> None:
+    execution, worker = make_execution(), make_worker(name="alpha")
+    Execution.objects.filter(id=execution.id).update(pinned_worker_id=worker.worker_id)
+    queue = Queue.objects.get(name="default")
+    body = {"pool": "other", "priority": 0, "max_concurrency": "", "aging_seconds": 60}
+    page = admin.post(f"/admin/jobs/queue/{queue.id}/change/", body, follow=True).content.decode()
+    assert "pool: An execution in the queue is to run on the worker alpha" in page
+    queue.refresh_from_db()
+    assert queue.pool == "default"
+
+
 def test_token_is_shown_once_and_works(admin: Client, owner: User) -> None:
     body = {"scope": "all", "owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
     page = admin.post("/admin/jobs/apitoken/add/", body, follow=True)
