@@ -46,7 +46,9 @@ REMEDY = (
     "Mend the host (docs/sandbox.md tells how) and restart the worker; or set PUNCTUAL_WORKER_ALLOW_WEAK_SANDBOX=1, if"
     " you trust whoever writes its jobs."
 )
-NETWORK = "network"  # the capability that placement asks for
+# Capabilities that placement asks for by itself. A worker of a release that knew no inputs would run without them.
+NETWORK = "network"
+INPUTS = "inputs"
 READY_SLOTS = 4  # before the first run; the others when they are needed
 
 
@@ -101,6 +103,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
         capabilities=sorted(
             [
                 *interpreters,
+                INPUTS,
                 *([UNTRUSTED_OK] if self_test.trustworthy else []),
                 *([NETWORK] if host.network else []),
             ]

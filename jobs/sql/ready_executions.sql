@@ -4,6 +4,7 @@
 -- taken, however much waits. What its job's limit holds back, no worker of the pool could ever take, or asks for a network
 -- that its owner may not give it, is left out before LIMIT, so that it never hides what could run. OFFSET 0 keeps an ordered walk and a lookup by key what they are: how much
 -- waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted: `active` is exact.
+-- `given` is no join but a name: the planner looks it up where it is asked, which for nearly every row is nowhere.
 SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilities, picked.resources::text,
        q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue
   FROM jobs_queue q
@@ -14,12 +15,13 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
  CROSS JOIN LATERAL (
        SELECT e.id, e.rank, e.job_id, e.pinned_worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources,
               v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
-                  AS capabilities,
+                  || CASE WHEN given.inputs THEN '{inputs}'::varchar(63)[] END AS capabilities,
               v.max_concurrency - own.active AS job_room,
               e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
          FROM (SELECT r.id, r.rank, r.job_id, r.version_id, r.pinned_worker_id, r.ready_at FROM jobs_execution r
                 WHERE r.state = 'ready' AND r.queue_id = q.id ORDER BY r.rank, r.id OFFSET 0) e
         CROSS JOIN LATERAL (SELECT * FROM jobs_jobversion v WHERE v.id = e.version_id OFFSET 0) v
+        CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id OFFSET 0) AS inputs) given
         CROSS JOIN LATERAL (
               SELECT count(*) AS earlier, count(*) FILTER (WHERE o.state <> 'ready') AS active
                 FROM (SELECT o.state FROM jobs_execution o
@@ -46,6 +48,7 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                          AND (e.pinned_worker_id IS NULL OR w.id = e.pinned_worker_id)
                          AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
                          AND (NOT v.network OR w.capabilities @> '{network}'::varchar(63)[])
+                         AND (w.capabilities @> '{inputs}'::varchar(63)[] OR NOT given.inputs)
                          AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
                          AND (v.resources = '{}' OR NOT EXISTS (
                               SELECT FROM jsonb_each_text(v.resources) need

@@ -38,7 +38,8 @@ from workers.rest_transport import RestTransport
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROGRAM = b"echo hello"
-OFFER = Offer("remote", uuid4(), "default", "elsewhere", 2, 2.0, 1024, 1024, ["bash"], {"cgroups": "v2"}, {"gpu": 1})
+CAPABILITIES = ["bash", "inputs"]
+OFFER = Offer("remote", uuid4(), "default", "elsewhere", 2, 2.0, 1024, 1024, CAPABILITIES, {"cgroups": "v2"}, {"gpu": 1})
 
 
 @pytest.fixture

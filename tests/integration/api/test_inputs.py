@@ -15,7 +15,9 @@ from rest_framework.test import APIClient
 from jobs import conf, storage
 from jobs.models import Artifact, Execution, Job, JobVersion, Queue, VersionInput
 from jobs.services.artifacts import announce_artifact, store_script
-from tests.factories import make_user
+from jobs.services.explaining import explain_execution
+from jobs.services.placement import place_ready_executions
+from tests.factories import hold_of, make_user, make_worker
 from tests.integration.api.conftest import API, execution_of, job_body, job_of
 from tests.integration.api.rest_workers import join
 
@@ -162,6 +164,24 @@ def test_a_worker_gets_addresses_of_what_its_run_is_given_and_of_nothing_else(
         assert files == {None: b"read me", "data/a.csv": b"a;b\n"}
         assert httpx.get(claim["program"]["url"]).content == b"cat"
     assert worker.ask(execution)["executions"] == []
+
+
+@pytest.mark.parametrize("given", ["stdin", "inputs"])
+def test_a_worker_of_a_release_that_knew_no_inputs_is_not_given_what_needs_them(
+    submit: Submit, data: str, given: str
+) -> None:
+    """It would run the program without, and nobody would know."""
+    make_worker(name="old", capabilities=["bash"])
+    value: Any = {"stdin": "x", "inputs": [{"path": "a", "artifact": data}]}[given]
+    execution, other = execution_of(submit(**{given: value})["id"]), execution_of(submit()["id"])
+    place_ready_executions(limit=1)
+    assert hold_of(other), "it hides nothing that can run"
+    told = explain_execution(execution.id)
+    (gate,) = (gate for gate in told.gates if gate.name == "capability")
+    assert (gate.open, gate.words) == (False, "0 of 1 workers offer bash, inputs.")
+    new = make_worker(name="new", capabilities=["bash", "inputs"])
+    place_ready_executions()
+    assert hold_of(execution).worker_id == new.worker_id
 
 
 @pytest.mark.django_db(transaction=True)
