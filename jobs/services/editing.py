@@ -17,13 +17,19 @@ from jobs import due_window, wakeups
 from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Artifact, Calendar, Condition, Delivery, Execution, Job, JobState, JobVersion, Overlap, Queue
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import artifacts, calendars, job_versions, schedules, transitions
+from jobs.services import artifacts, calendars, endings, job_versions, schedules, transitions
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
 from jobs.services.job_edit import KEEP, JobEdit
 from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec, check_spec
 from jobs.services.job_versions import Inputs
-from jobs.services.locking import lock_dependencies_of, lock_job_and_schedules, lock_placement, lock_unfinished
+from jobs.services.locking import (
+    lock_dependencies_of,
+    lock_job_and_schedules,
+    lock_placement,
+    lock_unclaimed_with_network,
+    lock_unfinished,
+)
 from jobs.services.network_use import check_network
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
 
@@ -59,9 +65,18 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
             edit_dependencies(job, spec.dependencies)
         if had_schedules != bool(spec.schedules):
             check_graph(job)  # a job starts runs of its own if it has schedules, and else takes part in those of others
+        if edit.network is False:
+            _cancel_network(job)
         if queue != left:
             _move_waiting(job, queue)
         transaction.on_commit(wakeups.wake_beat)
+
+
+def _cancel_network(job: Job) -> None:
+    """What waits would run, or wait for a permission that is gone, in the version with a network that it fired with."""
+    waiting = lock_unclaimed_with_network(job.id)
+    if waiting:
+        endings.settle_endings(transitions.cancel(waiting, by="network was taken from the job"))
 
 
 def _move_waiting(job: Job, queue: Queue) -> None:

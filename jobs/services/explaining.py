@@ -18,7 +18,7 @@ from jobs.planning import Gate, Plan, plan
 from jobs.services import schedules
 from jobs.services.database import bounded
 from jobs.services.demands import read_demand, read_ready, read_workers
-from jobs.services.network_use import WHAT_TO_DO, may_use_network
+from jobs.services.network_use import WITHDRAWN, may_use_network
 from jobs.states import ACTIVE, TERMINAL, State, values
 
 MAX_HOLDERS_SHOWN = 20
@@ -127,7 +127,7 @@ def _network_gates(execution: Execution) -> Iterator[Gate]:
         allowed = may_use_network(execution.job.owner)
         words = "Its owner may give it a network, which not every worker has."
         if not allowed:
-            words = f"It asks for a network, and its owner may not give it one any more: {WHAT_TO_DO}."
+            words = WITHDRAWN
         yield Gate("network_permission", allowed, words, allowed, True)
 
 

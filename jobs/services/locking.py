@@ -19,7 +19,7 @@ from django.db.models import Model, QuerySet
 
 from jobs.models import Execution, Job, Queue, Schedule
 from jobs.recurrence import Kind
-from jobs.states import TERMINAL, State
+from jobs.states import STARTED, TERMINAL, State
 
 Row = TypeVar("Row", bound=Model)
 
@@ -57,6 +57,13 @@ def _lock(rows: QuerySet[Row]) -> list[UUID]:
 def lock_unfinished(job_id: UUID) -> list[UUID]:
     """Under the job's lock: nothing of it begins or ends to wait meanwhile, and who moves it next sees what is new."""
     return _lock(Execution.objects.filter(job_id=job_id, state__in=UNFINISHED).order_by("id"))
+
+
+def lock_unclaimed_with_network(job_id: UUID) -> list[UUID]:
+    """Under the job's lock, as above: those of it that no worker has taken yet, nor takes meanwhile."""
+    unclaimed = [state.value for state in State if state not in TERMINAL | STARTED]
+    rows = Execution.objects.filter(job_id=job_id, state__in=unclaimed, version__network=True)
+    return _lock(rows.order_by("id"))
 
 
 def lock_placement(queue_ids: Collection[UUID]) -> None:

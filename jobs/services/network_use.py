@@ -15,6 +15,12 @@ from jobs.services.job_spec import JobSpec
 PERMISSION = f"jobs.{USE_NETWORK}"
 WHAT_TO_DO = f"an administrator has to give them the permission {PERMISSION}, or the job has to set network to false"
 
+WITHDRAWN = (
+    "It asks for a network, and its owner may not give it one any more: ask an administrator for the permission"
+    f" {PERMISSION} again, or cancel this execution, or edit the job to network: false, which cancels all of it that"
+    " waits for a network."
+)
+
 
 def may_use_network(owner: User) -> bool:
     return owner.has_perm(PERMISSION)

@@ -2,8 +2,10 @@
 -- execution_unfinished_by_job.
 -- In order of rank, each queue by itself and no further than its limit leaves room, so that the cost is that of what is
 -- taken, however much waits. What its job's limit holds back, no worker of the pool could ever take, or asks for a network
--- that its owner may not give it, is left out before LIMIT, so that it never hides what could run. OFFSET 0 keeps an ordered walk and a lookup by key what they are: how much
--- waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted: `active` is exact.
+-- that its owner may not give it, is left out before LIMIT, so that it never hides what could run. What waits for a network,
+-- perhaps in vain, goes before nothing of its job that asks for none. OFFSET 0 keeps an ordered walk and a lookup by key what
+-- they are: how much waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted:
+-- `active` is exact.
 -- `given` is no join but a name: the planner looks it up where it is asked, which for nearly every row is nowhere.
 SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilities, picked.resources::text,
        q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue
@@ -24,11 +26,15 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
         CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id OFFSET 0) AS inputs) given
         CROSS JOIN LATERAL (
               SELECT count(*) AS earlier, count(*) FILTER (WHERE o.state <> 'ready') AS active
-                FROM (SELECT o.state FROM jobs_execution o
-                       WHERE o.job_id = e.job_id
-                         AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
-                         AND (o.state IN ('queued', 'claimed', 'running')
-                              OR (o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)))
+                FROM (SELECT o.state
+                        FROM (SELECT o.state, o.version_id FROM jobs_execution o
+                               WHERE o.job_id = e.job_id
+                                 AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                                 AND (o.state IN ('queued', 'claimed', 'running')
+                                      OR (o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id))) OFFSET 0) o
+                       WHERE o.state <> 'ready' OR o.version_id = e.version_id OR v.network
+                          OR NOT EXISTS (SELECT FROM jobs_jobversion n
+                                          WHERE n.id = o.version_id AND n.network OFFSET 0)
                        LIMIT coalesce(v.max_concurrency, 0)) o) own
         WHERE (v.max_concurrency IS NULL OR v.max_concurrency > own.earlier)
           AND (NOT v.network OR EXISTS (  -- network_use.may_use_network

@@ -17,8 +17,10 @@ SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
         WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) busy
  CROSS JOIN LATERAL (
        SELECT count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running')) AS active,
-              count(*) FILTER (WHERE o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)) AS earlier
+              count(*) FILTER (WHERE o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)
+                                     AND (v.network OR NOT n.network)) AS earlier
          FROM jobs_execution o
+         JOIN jobs_jobversion n ON n.id = o.version_id
         WHERE o.job_id = e.job_id
           AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')) own
  WHERE e.id = %(id)s

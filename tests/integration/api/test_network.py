@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.db import transaction
 from django.test import Client
 from rest_framework.test import APIClient
 
-from jobs.models import Artifact, Execution, Job, JobVersion
+from jobs.models import Artifact, Dependency, Execution, ExecutionEvent, Job, JobVersion, Queue, Trigger
+from jobs.protocol import Report
 from jobs.services import attempts
+from jobs.services.editing import edit_job
 from jobs.services.explaining import explain_execution
+from jobs.services.job_edit import JobEdit
 from jobs.services.placement import place_ready_executions
-from jobs.states import State
-from tests.factories import hold_of, make_execution, make_job, make_user, make_worker
+from jobs.services.transitions import NewExecution, create_executions
+from jobs.states import Reason, State
+from tests.factories import hold_of, make_execution, make_job, make_user, make_worker, place_on, run_on
 from tests.integration.api.conftest import API, client_of, job_body
 from tests.integration.api.rest_workers import join
 
@@ -124,10 +129,65 @@ def test_what_waits_is_held_when_the_permission_is_taken_away_and_goes_on_when_i
     assert not placed(execution)
     assert placed(other), "it hides nothing that can run"
     told = explain_execution(execution.id)
-    assert "jobs.use_network" in told.words
+    for way_out in ("the permission jobs.use_network again", "cancel this execution", "edit the job to network: false"):
+        assert way_out in told.words
     assert [gate.name for gate in told.gates if not gate.open] == ["network_permission"]
     allow(owner)
     assert placed(execution)
+
+
+def test_taking_the_network_from_a_job_cancels_what_waits_for_one_and_frees_the_job(owner: User) -> None:
+    worker = make_worker(capabilities=ABLE)
+    job = make_job(owner=allow(owner), network=True, max_concurrency=2)
+    running, queued, ready = (make_execution(job=job) for _ in range(3))
+    blocked = make_execution(job=job, state=State.BLOCKED)
+    run_on(worker, running)
+    place_on(worker, queued)
+    after = make_job(owner=owner)
+    Dependency.objects.create(job=after, upstream=job, condition="completion")
+    (own,) = create_executions([NewExecution(after.id, Trigger.DEPENDENCY, state=State.BLOCKED, run_id=ready.run_id)])
+    owner.user_permissions.clear()
+    edit_job(job.id, JobEdit(network=False))
+    states = {each.id: each.state for each in Execution.objects.all()}
+    assert {states[each.id] for each in (queued, ready, blocked)} == {"cancelled"}
+    assert states[running.id] == "running"
+    assert states[own] == "ready", "what depends on them is told"
+    said = ExecutionEvent.objects.filter(name="execution.cancel_requested").values_list("execution_id", "detail__by")
+    assert set(said) == {(each.id, "network was taken from the job") for each in (queued, ready, blocked)}
+    assert placed(make_execution(job=job))
+
+
+def test_an_edit_that_leaves_the_network_alone_cancels_nothing(owner: User) -> None:
+    execution = waiting(allow(owner))
+    edit_job(execution.job_id, JobEdit(priority=1))
+    execution.refresh_from_db()
+    assert execution.state == State.READY
+
+
+def test_one_that_comes_back_to_wait_for_a_network_in_vain_does_not_hold_up_its_job(owner: User) -> None:
+    worker = make_worker(capabilities=ABLE)
+    job = make_job(owner=allow(owner), network=True, max_concurrency=1)
+    first = make_execution(job=job)
+    hold = run_on(worker, first)
+    edit_job(job.id, JobEdit(network=False))
+    second, third = make_execution(job=job), make_execution(job=job)
+    attempts.finish_attempt(hold, Report(Reason.RELEASED))
+    Execution.objects.filter(id=first.id).update(rank=first.rank)
+    with transaction.atomic():
+        assert placed(first), "one at a time, and in their order"
+        second.refresh_from_db()
+        assert second.state == State.READY
+        transaction.set_rollback(True)
+    owner.user_permissions.clear()
+    assert explain_execution(second.id).words.startswith("Nothing holds it")
+    Queue.objects.update(paused=True)
+    for execution, has_room in ((second, True), (third, False)):
+        (gate,) = (gate for gate in explain_execution(execution.id).gates if gate.name == "job_limit")
+        assert gate.open == has_room
+    Queue.objects.update(paused=False)
+    assert not placed(first)
+    assert placed(second)
+    assert not placed(third)
 
 
 def test_an_owner_who_is_shut_out_has_no_network(owner: User) -> None:
