@@ -39,7 +39,9 @@ from workers.rest_transport import RestTransport
 pytestmark = pytest.mark.django_db(transaction=True)
 PROGRAM = b"echo hello"
 CAPABILITIES = ["bash", "inputs"]
-OFFER = Offer("remote", uuid4(), "default", "elsewhere", 2, 2.0, 1024, 1024, CAPABILITIES, {"cgroups": "v2"}, {"gpu": 1})
+OFFER = Offer(
+    "remote", uuid4(), "default", "elsewhere", 2, 2.0, 1024, 1024, CAPABILITIES, {"cgroups": "v2"}, {"gpu": 1}
+)
 
 
 @pytest.fixture
