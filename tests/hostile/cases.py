@@ -172,7 +172,7 @@ CASES = [
         "fork_bomb.py",
         None,
         TIMEOUT,
-        replace(SHORT, wall_seconds=1),
+        replace(SHORT, wall_seconds=1, memory_bytes=256 * MEBIBYTE),  # its processes alone must not be too much
         few_processes,
         counted=True,
         then="find_room.py",
