@@ -88,9 +88,9 @@ class CgroupV1:
             try:
                 self._write(self._quota, max(SMALLEST_QUOTA, int(limits.cpus * CPU_PERIOD)))
             except OSError as error:
+                # EINVAL: more than the worker itself has, which holds in any case; another run may ask for less
                 if error.errno != errno.EINVAL:
                     raise
-                self._quota = None  # more than the worker itself has, which holds in any case
 
     def end(self) -> None:
         if self._quota is not None:

@@ -76,14 +76,18 @@ def before(run):
 Sandbox(detect_host()).start(shell("while :; do echo ran; done"), limits(), before)
 """
 UNDER_A_QUOTA = """
-import os, sys
+import dataclasses, os, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
-from tests.integration.sandbox.driving import execute
+from tests.integration.sandbox.driving import execute, limits, shell
 from workers.sandbox import Sandbox, detect_host
 host = detect_host()
 assert host.cgroup_mode == "v1"
 sandbox = Sandbox(host)
 assert execute(sandbox, "echo fine").stdout == b"fine\\n"
+with sandbox.start(shell("sleep 60"), dataclasses.replace(limits(), cpus=0.1)):
+    (place,) = sandbox._slots._busy
+    quotas = [path / "cpu.cfs_quota_us" for path in place.cgroup.directories()]
+    assert [path.read_text() for path in quotas if path.exists()] == ["10000\\n"], "less than it has is held to"
 sandbox.close()
 open(os.path.dirname(sys.argv[1]) + "/cgroup.procs", "w").write(str(os.getpid()))
 """
