@@ -13,9 +13,10 @@ from rest_framework.test import APIClient
 from jobs.models import ApiToken, Execution, TokenScope
 from jobs.protocol import Registration
 from jobs.services import transitions
+from jobs.services.attempts import claim_attempt
 from jobs.services.tokens import digest_of, new_secret, store_token
 from jobs.services.transitions import Assignment
-from tests.factories import make_user
+from tests.factories import hold_of, make_user
 from tests.integration.api.conftest import API
 
 STALE = "urn:punctual:stale-attempt"
@@ -78,6 +79,11 @@ class RestWorker:
         placed = transitions.place([Assignment(execution.id, self.id, self.registration.incarnation)])
         assert len(placed) == 1
         execution.refresh_from_db()
+        return execution
+
+    def take(self, execution: Execution) -> Execution:
+        """Beat gives it to this worker, which claims it."""
+        claim_attempt(hold_of(self.place(execution)))
         return execution
 
 

@@ -13,8 +13,7 @@ from rest_framework.test import APIClient
 
 from jobs import conf
 from jobs.models import LogChunk
-from jobs.services.attempts import claim_attempt
-from tests.factories import hold_of, make_execution, make_job
+from tests.factories import make_execution, make_job
 from tests.integration.api.conftest import API
 from tests.integration.api.rest_workers import RestWorker, chunk, join
 
@@ -28,15 +27,13 @@ def worker(owner: User) -> RestWorker:
 
 @pytest.fixture
 def execution(owner: User, worker: RestWorker) -> Any:
-    execution = worker.place(make_execution(job=make_job(owner=owner)))
-    claim_attempt(hold_of(execution))
-    return execution
+    return worker.take(make_execution(job=make_job(owner=owner)))
 
 
 def again(worker: RestWorker, execution: Any) -> None:
     """Released, and claimed anew: another attempt."""
     assert worker.tell(execution, "complete", reason="released").status_code == 200
-    claim_attempt(hold_of(worker.place(execution)))
+    worker.take(execution)
 
 
 def log(worker: RestWorker, execution: Any, *chunks: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from rest_framework.test import APIClient
 
 from jobs.models import LogChunk, Output
 from jobs.services import transitions
-from jobs.services.attempts import claim_attempt
 from tests.factories import hold_of, make_execution, make_job
 from tests.integration.api.conftest import API
 from tests.integration.api.rest_workers import STALE, RestWorker, chunk, join, worker_client
@@ -38,9 +37,7 @@ def worker(owner: User) -> RestWorker:
 @pytest.fixture
 def execution(owner: User, worker: RestWorker) -> Any:
     """Claimed by the worker, of a job of the owner."""
-    execution = worker.place(make_execution(job=make_job(owner=owner)))
-    claim_attempt(hold_of(execution))
-    return execution
+    return worker.take(make_execution(job=make_job(owner=owner)))
 
 
 def test_a_run_from_start_to_end(client: APIClient, worker: RestWorker, execution: Any, bucket: None) -> None:
