@@ -92,6 +92,16 @@ class ClaimedInput:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedSecret:
+    """A secret that the run is given, as a variable or as a file."""
+
+    name: str
+    value: str = field(repr=False)
+    env: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """All that a run needs to know; JSON columns come as text and are read by the caller."""
 
@@ -114,9 +124,13 @@ class Claimed:
     seconds_left: float | None = None  # until its deadline, when it was claimed
     inputs: str = "[]"
     network: bool = False
+    secrets: str = field(default="[]", repr=False)  # sealed as they are stored, until the claim's service opens them
 
     def input_files(self) -> list[ClaimedInput]:
         return [ClaimedInput(**each) for each in json.loads(self.inputs)]
+
+    def opened_secrets(self) -> list[ClaimedSecret]:
+        return [ClaimedSecret(**each) for each in json.loads(self.secrets)]
 
     def wall_seconds(self, since_claim: float) -> float:
         """How long a run may take that begins so many seconds after the claim: what was fetched slowly runs shorter."""
