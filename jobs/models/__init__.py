@@ -16,7 +16,7 @@ from jobs.models.job import (
     Overlap,
     VersionInput,
 )
-from jobs.models.log import LogChunk
+from jobs.models.log import AttemptLog, LogChunk, LogPack, LogSegment
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
@@ -29,6 +29,7 @@ __all__ = [
     "ApiToken",
     "Artifact",
     "Attempt",
+    "AttemptLog",
     "Backfill",
     "BackfillState",
     "BeatLease",
@@ -46,6 +47,8 @@ __all__ = [
     "JobState",
     "JobVersion",
     "LogChunk",
+    "LogPack",
+    "LogSegment",
     "Output",
     "Overlap",
     "Queue",

@@ -18,8 +18,9 @@ from jobs.services.database import bounded
 
 logger = logging.getLogger(__name__)
 
-TABLES = ("jobs_logchunk", "jobs_executionevent")
-DAY_COLUMNS = {"jobs_logchunk": "day", "jobs_executionevent": "created_at"}
+# By what each is partitioned.
+DAY_COLUMNS = {"jobs_logchunk": "day", "jobs_logsegment": "day", "jobs_executionevent": "created_at"}
+TABLES = tuple(DAY_COLUMNS)
 # A drop has to have the table to itself, and whoever writes a log waits behind it: it gives up soon and comes again.
 DROP_LOCK_SECONDS = 0.5
 BATCH_ROWS = 5000
@@ -72,8 +73,8 @@ def _days(table: str) -> list[date]:
 
 def _drop_partition(table: str, day: date) -> bool:
     name = compose.Identifier(f"{table}_{day:%Y%m%d}")
-    # The key of the logs begins with the day.
-    that_day = compose.SQL("true" if table != "jobs_logchunk" else "p.day = {}").format(compose.Literal(day))
+    # The keys of the logs begin with the day.
+    that_day = compose.SQL("p.day = {}" if DAY_COLUMNS[table] == "day" else "true").format(compose.Literal(day))
     with (
         transaction.atomic(),
         bounded(statement_seconds=30, lock_seconds=DROP_LOCK_SECONDS),
@@ -133,4 +134,4 @@ def _create_partition(table: str, day: date) -> bool:
 
 
 def _bound(table: str, day: date) -> str:
-    return f"{day:%Y-%m-%d}" if table == "jobs_logchunk" else f"{day:%Y-%m-%d} 00:00:00+00"
+    return f"{day:%Y-%m-%d}" if DAY_COLUMNS[table] == "day" else f"{day:%Y-%m-%d} 00:00:00+00"

@@ -2,7 +2,8 @@
 -- write in all is counted beside it, whatever its worker says: from the first chunk on that is too much the rest is left out,
 -- and the attempt says so. Half as long again as append_log: ours have a cap of their own, and are spared it.
 WITH held AS MATERIALIZED (
-    SELECT a.id, e.id AS execution_id, e.attempt, (e.claimed_at AT TIME ZONE 'UTC')::date AS day, a.log_bytes, a.log_truncated
+    SELECT a.id, e.id AS execution_id, e.attempt, e.job_id, (e.claimed_at AT TIME ZONE 'UTC')::date AS day,
+           a.log_bytes, a.log_truncated
       FROM jobs_execution e
       JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
      WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state IN ('claimed', 'running')
@@ -15,6 +16,12 @@ WITH held AS MATERIALIZED (
       FROM held h
      CROSS JOIN unnest(%(sequences)s::int[], %(streams)s::text[], %(times)s::timestamptz[], %(data)s::bytea[])
            AS c (sequence, stream, logged_at, data)
+), noted AS (
+    INSERT INTO jobs_attemptlog (execution_id, attempt, day, owner_id, job_id)
+    SELECT h.execution_id, h.attempt, h.day, j.owner_id, h.job_id
+      FROM held h JOIN jobs_job j ON j.id = h.job_id
+     WHERE EXISTS (SELECT FROM told WHERE fits)
+        ON CONFLICT DO NOTHING
 ), written AS (
     INSERT INTO jobs_logchunk (day, execution_id, attempt, sequence, stream, logged_at, data)
     SELECT h.day, h.execution_id, h.attempt, t.sequence, t.stream, t.logged_at, t.data

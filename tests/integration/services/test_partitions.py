@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from jobs.models import ExecutionEvent, LogChunk
-from jobs.services.partitions import create_partitions
+from jobs.services.partitions import TABLES, create_partitions
 from jobs.tasks import create_partitions as create_partitions_task
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def home_of(table: str, column: str, value: datetime) -> str:
 
 def test_a_fresh_database_has_today_and_the_two_weeks_to_come() -> None:
     today = datetime.now(UTC).date()
-    for table in ("jobs_logchunk", "jobs_executionevent"):
+    for table in TABLES:
         names = partitions(table)
         # The database may have been made just before midnight.
         assert {f"{table}_{today + timedelta(days=n):%Y%m%d}" for n in range(14)} <= names
@@ -44,10 +44,10 @@ def test_missing_days_are_created_once() -> None:
     assert created == [
         f"{table}_{day}"
         for day in ("20400228", "20400229", "20400301")
-        for table in ("jobs_logchunk", "jobs_executionevent")
+        for table in TABLES
     ]
     assert create_partitions(today=FAR, days=2) == []
-    assert set(created) <= partitions("jobs_logchunk") | partitions("jobs_executionevent")
+    assert set(created) <= {name for table in TABLES for name in partitions(table)}
 
 
 def event(at: datetime) -> None:
@@ -69,7 +69,12 @@ def test_rows_without_a_partition_are_kept_and_do_not_stop_the_other_days() -> N
         day=FAR, execution_id=uuid4(), attempt=1, sequence=0, stream="stdout", logged_at=datetime.now(UTC), data=b"x"
     )
     created = create_partitions(today=FAR, days=1)
-    assert created == ["jobs_executionevent_20400228", "jobs_logchunk_20400229", "jobs_executionevent_20400229"]
+    assert created == [
+        f"{table}_{day}"
+        for day in ("20400228", "20400229")
+        for table in TABLES
+        if (table, day) != ("jobs_logchunk", "20400228")
+    ]
     assert LogChunk.objects.filter(day=FAR).count() == 1
 
 
