@@ -41,11 +41,7 @@ def test_a_fresh_database_has_today_and_the_two_weeks_to_come() -> None:
 
 def test_missing_days_are_created_once() -> None:
     created = create_partitions(today=FAR, days=2)
-    assert created == [
-        f"{table}_{day}"
-        for day in ("20400228", "20400229", "20400301")
-        for table in TABLES
-    ]
+    assert created == [f"{table}_{day}" for day in ("20400228", "20400229", "20400301") for table in TABLES]
     assert create_partitions(today=FAR, days=2) == []
     assert set(created) <= {name for table in TABLES for name in partitions(table)}
 
