@@ -20,7 +20,7 @@ from types import TracebackType
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 ORDINARY_ID = 23456
-SANDBOX_FILES = ("workers/sandbox", "tests/__init__.py", "tests/worker_process.py")
+SANDBOX_FILES = ("workers/sandbox", "tests/__init__.py", "tests/waiting.py", "tests/worker_process.py")
 
 
 def serve(check: Callable[[str], object]) -> None:

@@ -18,7 +18,8 @@ from typing import IO
 from jobs.protocol import StoredOutput
 from tests.hostile.cases import CASES, INODES, Case, Seen
 from tests.hostile.decoys import SECRET, Decoys, decoys, make_secret
-from tests.integration.sandbox.driving import PATH, children, processes_in_namespace_of, slot_cgroups, wait_for
+from tests.integration.sandbox.driving import PATH, children, processes_in_namespace_of, slot_cgroups
+from tests.waiting import eventually
 from tests.worker_process import serve
 from workers.outputs import collect_outputs
 from workers.sandbox import Host, InputFile, Limits, Program, Run, Sandbox, Stream, detect_host
@@ -76,7 +77,7 @@ class Stage:
         assert processes_in_namespace_of(pid) > 0, "the other run lives"
         self._closing.close()
         assert bytes(self._victim_said) == b"ready\n"
-        assert wait_for(lambda: children(os.getpid()) == []), "no process is left"
+        assert eventually(lambda: children(os.getpid()) == []), "no process is left"
         assert slot_cgroups(os.getpid()) == [], "no cgroup is left"
 
     def _run(self, program: str, case: Case) -> Seen:
@@ -207,7 +208,7 @@ class Stage:
         listener.start()
         self._closing.callback(listener.join)
         self._closing.callback(run.kill)
-        assert wait_for(lambda: b"ready" in self._victim_said)
+        assert eventually(lambda: b"ready" in self._victim_said)
         return run
 
 

@@ -16,7 +16,8 @@ import pytest
 from jobs.protocol import Chunk, Progress
 from tests.hostile.cases import LIMITS, MEBIBYTE
 from tests.hostile.stage import PROGRAMS, PYTHONS
-from tests.integration.sandbox.driving import PATH, execute, wait_for
+from tests.integration.sandbox.driving import PATH, execute
+from tests.waiting import eventually
 from workers import log_stream
 from workers.log_stream import LogFlusher, LogStream
 from workers.sandbox import EndReason, InputFile, Outcome, Program, Sandbox, detect_host
@@ -93,7 +94,7 @@ def test_a_flood_that_nobody_takes_stops_neither_other_runs_nor_their_logs(sandb
     cap = 6 * MEBIBYTE
     flood = _in_thread(lambda: ended.append(run_into(sandbox, "output_flood.py", logs[0], output=cap)))
     try:
-        assert wait_for(lambda: logs[0].pending_bytes >= log_stream.MAX_PENDING_BYTES)
+        assert eventually(lambda: logs[0].pending_bytes >= log_stream.MAX_PENDING_BYTES)
         for _ in range(5):
             assert execute(sandbox, "echo done").stdout == b"done\n"
         logs[1].write("stdout", b"a word\n")

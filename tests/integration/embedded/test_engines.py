@@ -24,7 +24,7 @@ from scheduler_project.embedded.engines import Engines
 from scheduler_project.embedded.postgres import Postgres
 from scheduler_project.embedded.problems import StackProblem
 from scheduler_project.embedded.seaweedfs import Seaweedfs
-from tests.integration.embedded.waiting import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from scheduler_project.embedded.down import anything_runs
 from scheduler_project.embedded.layout import Layout
-from tests.integration.embedded.waiting import eventually, is_gone
+from tests.integration.embedded.processes import is_gone
+from tests.waiting import eventually
 
 COMMAND = (sys.executable, "-P", "-m", "scheduler_project.embedded")
 START_SECONDS = 120.0

@@ -14,7 +14,8 @@ import pytest
 
 from scheduler_project.embedded.launch import start_time
 from scheduler_project.embedded.process import ProcessSpec
-from tests.integration.embedded.waiting import eventually, is_gone
+from tests.integration.embedded.processes import is_gone
+from tests.waiting import eventually
 
 PYTHON = os.path.realpath(sys.executable)
 

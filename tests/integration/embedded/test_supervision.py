@@ -22,7 +22,8 @@ from scheduler_project.embedded.problems import StackProblem
 from scheduler_project.embedded.process import ProcessSpec
 from scheduler_project.embedded.stack import Stack
 from scheduler_project.embedded.supervision import start_supervisor
-from tests.integration.embedded.waiting import eventually, is_gone
+from tests.integration.embedded.processes import is_gone
+from tests.waiting import eventually
 
 CHILDREN: list[subprocess.Popen[bytes]] = []
 PYTHON = os.path.realpath(sys.executable)

@@ -21,9 +21,9 @@ from tests.integration.sandbox.driving import (
     processes_in_namespace_of,
     processes_with,
     shell,
-    wait_for,
     words,
 )
+from tests.waiting import eventually
 from workers.sandbox import EndReason, InputFile, Program, Sandbox, SandboxError, Stream, seccomp
 from workers.sandbox.launcher import memory_file
 
@@ -325,7 +325,7 @@ def a_slow_reader_does_not_stop_the_clock(sandbox: Sandbox) -> None:
 
         def slow(stream: Stream, data: bytes) -> None:
             if not gone:
-                gone.append(wait_for(lambda: processes_in_namespace_of(run.pid) == 0, 8))
+                gone.append(eventually(lambda: processes_in_namespace_of(run.pid) == 0, seconds=8))
 
         outcome = run.stream(slow)
     assert gone == [True]
@@ -352,7 +352,7 @@ def an_error_of_the_reader_ends_the_run(sandbox: Sandbox) -> None:
 def leaving_the_context_ends_the_run(sandbox: Sandbox) -> None:
     marker = f"marker-{uuid.uuid4()}"
     with sandbox.start(shell("sleep 1000; : $0", marker), limits()):
-        assert wait_for(lambda: bool(processes_with(marker)))
+        assert eventually(lambda: bool(processes_with(marker)))
     assert processes_with(marker) == []
 
 

@@ -1,7 +1,6 @@
 """Runs shell programs in a sandbox and looks at the host around them; standard library only."""
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,15 +134,6 @@ def slot_cgroups(owner: int) -> list[Path]:
         for name in names
         if name.startswith(f"punctual-slot-{owner}-")
     ]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
 
 
 def words(data: bytes) -> Sequence[str]:

@@ -13,8 +13,8 @@ from tests.integration.sandbox.driving import (
     processes_in_namespace_of,
     processes_with,
     shell,
-    wait_for,
 )
+from tests.waiting import eventually
 from workers.guardian import Guardian
 from workers.guardian_process import now
 from workers.sandbox import EndReason, Run, Sandbox, Stream, run_self_test
@@ -44,14 +44,14 @@ def a_guardian_ends_what_is_frozen(sandbox: Sandbox) -> None:
                 shell("setsid sleep 1000 & sleep 1000; echo alive"), limits(), lambda run: ward.admit(run.pidfd)
             ) as run,
         ):
-            assert wait_for(lambda: processes_in_namespace_of(run.pid) >= 4), "it and what it started"
+            assert eventually(lambda: processes_in_namespace_of(run.pid) >= 4), "it and what it started"
             # the launcher, bubblewrap outside, and all that is inside
             monitor = _parent(run.pid)
             frozen = [_parent(monitor), monitor, *_namespace_of(run.pid)]
             for pid in frozen:
                 os.kill(pid, signal.SIGSTOP)
             guardian.close()
-            assert wait_for(lambda: processes_in_namespace_of(run.pid) == 0), "dead, though nobody could move"
+            assert eventually(lambda: processes_in_namespace_of(run.pid) == 0), "dead, though nobody could move"
             for pid in frozen[:2]:
                 os.kill(pid, signal.SIGCONT)
             record = Recorder()

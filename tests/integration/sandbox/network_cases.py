@@ -22,7 +22,6 @@ from tests.integration.sandbox.driving import (
     execute,
     limits,
     slot_cgroups,
-    wait_for,
     words,
 )
 from tests.integration.sandbox.network_world import (
@@ -35,6 +34,7 @@ from tests.integration.sandbox.network_world import (
     RESOLVER,
     World,
 )
+from tests.waiting import eventually
 from tests.worker_process import serve
 from workers.sandbox import (
     EndReason,
@@ -260,7 +260,7 @@ def it_leaves_with_a_worker_that_is_killed(world: World, host: Host) -> None:
     (slirp,) = [child for child in children(pid) if _name(child) == "slirp4netns"]
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    assert wait_for(lambda: _name(slirp) != "slirp4netns")
+    assert eventually(lambda: _name(slirp) != "slirp4netns")
 
 
 @case

@@ -21,8 +21,8 @@ from tests.integration.sandbox.driving import (
     processes_with,
     shell,
     slot_cgroups,
-    wait_for,
 )
+from tests.waiting import eventually
 from workers.sandbox import EndReason, Host, Program, Sandbox, SandboxError, clean_leftovers, slot_process
 
 WORKER = """
@@ -78,7 +78,7 @@ def test_the_files_of_a_run_leave_memory_with_it(host: Host) -> None:
         assert run.stream(Recorder()).exit_code == 0
         assert os.stat("big", dir_fd=run.output_directory).st_size == 300_000_000
         assert _shared_memory() > before + 200 * MEBIBYTE
-    assert wait_for(lambda: _shared_memory() < before + 150 * MEBIBYTE)
+    assert eventually(lambda: _shared_memory() < before + 150 * MEBIBYTE)
     sandbox.close()
 
 
@@ -96,7 +96,7 @@ def test_a_killed_worker_takes_its_runs_along_and_its_successor_cleans_up(host: 
         assert slot_cgroups(worker.pid) == before
         worker.send_signal(signal.SIGKILL)
         worker.wait(10)
-    assert wait_for(lambda: processes_with(marker) == [])
+    assert eventually(lambda: processes_with(marker) == [])
     clean_leftovers()
     assert slot_cgroups(worker.pid) == []
 
@@ -119,7 +119,7 @@ def test_what_fell_with_a_slot_is_known_also_when_the_next_one_is_there(host: Ho
     with sandbox.start(shell("sleep 1000"), limits()) as run:
         (slot,) = set(_slots()) - known
         os.kill(slot, signal.SIGKILL)
-        assert wait_for(lambda: not _cmdline(slot))
+        assert eventually(lambda: not _cmdline(slot))
         assert execute(sandbox, "echo again").stdout == b"again\n"
         assert run.stream(Recorder()).reason is EndReason.KILLED, "not the program's doing"
     sandbox.close()
@@ -131,7 +131,7 @@ def test_a_lost_launcher_harms_no_run_and_is_replaced(host: Host) -> None:
     with sandbox.start(shell("echo ready; read line; exit 7"), limits()) as run:
         (launcher,) = set(children(os.getpid())) - known
         os.kill(launcher, signal.SIGKILL)
-        assert wait_for(lambda: not _cmdline(launcher))
+        assert eventually(lambda: not _cmdline(launcher))
         assert execute(sandbox, "echo again").stdout == b"again\n"
         assert run.stream(Recorder()).exit_code == 7
     sandbox.close()
@@ -143,7 +143,7 @@ def test_an_idle_slot_that_died_is_not_used(host: Host) -> None:
     sandbox.prepare(1)
     (slot,) = set(_slots()) - known
     os.kill(slot, signal.SIGKILL)
-    assert wait_for(lambda: not Path(f"/proc/{slot}").exists())
+    assert eventually(lambda: not Path(f"/proc/{slot}").exists())
     assert execute(sandbox, "echo fine").stdout == b"fine\n"
     sandbox.close()
 
@@ -172,7 +172,7 @@ def test_closing_a_sandbox_ends_its_runs(host: Host) -> None:
     sandbox = Sandbox(host)
     marker = f"marker-{uuid.uuid4()}"
     with sandbox.start(shell("sleep 1000; : $0", marker), limits()) as run:
-        assert wait_for(lambda: bool(processes_with(marker)))
+        assert eventually(lambda: bool(processes_with(marker)))
         sandbox.close()
         assert run.stream(Recorder()).reason is EndReason.KILLED
         try:
