@@ -21,7 +21,7 @@ from cli.records import (
     Instant,
     Job,
     JsonObject,
-    LogChunk,
+    LogPage,
     Output,
     Queue,
     Upload,
@@ -134,13 +134,14 @@ class Client:
         with self._transport.stream(f"executions/{_segment(execution_id)}/logs", parameters) as response:
             yield pieces_of(response)
 
-    def log_chunks(self, execution_id: str, *, attempt: int, after: int | None) -> list[LogChunk]:
-        """The next chunks of an attempt's log behind a sequence number; none if there are none yet."""
+    def log_page(self, execution_id: str, *, attempt: int, after: int | None, wait_seconds: int = 0) -> LogPage:
+        """The next chunks of an attempt's log behind a sequence number; none there: the server may wait for some."""
         parameters: dict[str, str | int] = {"format": "json", "attempt": attempt}
         if after is not None:
             parameters["after"] = after
-        answer = self._transport.get(f"executions/{_segment(execution_id)}/logs", parameters)
-        return [LogChunk.parse(item) for item in as_objects(answer.get("results"))]
+        if wait_seconds:
+            parameters["wait"] = wait_seconds
+        return LogPage.parse(self._transport.get(f"executions/{_segment(execution_id)}/logs", parameters))
 
     def outputs(self, execution_id: str) -> list[Output]:
         answer = self._transport.get(f"executions/{_segment(execution_id)}/outputs")

@@ -18,6 +18,9 @@ from cli.records import Execution, LogChunk
 from cli.terminal import say, write_log
 
 SLOWEST_POLL_SECONDS = 1.0
+# So long the server is asked to wait for something to come; a person is to see progress, too, which is asked for apart.
+WAIT_SECONDS = 20
+PERSON_WAITS_SECONDS = 1
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 BY_SIGNAL = 128
@@ -39,20 +42,28 @@ def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: f
     How far it says it is, is said to the person meanwhile, if there is one.
     """
     attempt, after, pause, told = max(first_attempt, 1), None, POLL_SECONDS, ""
+    person = sys.stderr.isatty()
     while True:
         execution = client.execution(execution_id)
-        if execution.progress not in ("", told) and sys.stderr.isatty():
+        if execution.progress not in ("", told) and person:
             told = execution.progress
             say(f"Progress: {told}")
-        arrived = False
+        looked_at = asked_at = time.monotonic()
         while attempt <= execution.attempt:
-            chunks = client.log_chunks(execution_id, attempt=attempt, after=after)
-            yield from chunks
-            if chunks:
-                arrived, after = True, chunks[-1].sequence
+            live = attempt == execution.attempt and not execution.has_ended
+            asked_at = time.monotonic()
+            wait = min(PERSON_WAITS_SECONDS if person else WAIT_SECONDS, int(deadline - asked_at)) if live else 0
+            page = client.log_page(execution_id, attempt=attempt, after=after, wait_seconds=max(wait, 0))
+            yield from page.chunks
+            if page.chunks:
+                after, pause = page.chunks[-1].sequence, POLL_SECONDS
+                if not page.ended:
+                    _rest_since(asked_at, POLL_SECONDS)
             elif attempt < execution.attempt:
                 attempt, after = attempt + 1, None
             else:
+                break
+            if live and time.monotonic() - looked_at >= PERSON_WAITS_SECONDS:
                 break
         if execution.has_ended:
             return
@@ -60,8 +71,13 @@ def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: f
             raise WaitTimeoutError(
                 f"The execution {execution_id} is still {execution.status}, and the time to wait is over."
             )
-        pause = POLL_SECONDS if arrived else min(pause * 1.5, SLOWEST_POLL_SECONDS)
-        time.sleep(pause)
+        # The server has no room for all who would wait, and answers some at once.
+        _rest_since(asked_at, pause)
+        pause = min(pause * 1.5, SLOWEST_POLL_SECONDS)
+
+
+def _rest_since(moment: float, seconds: float) -> None:
+    time.sleep(max(0.0, moment + seconds - time.monotonic()))
 
 
 def exit_code_of(execution: Execution) -> int:

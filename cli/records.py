@@ -162,6 +162,17 @@ class LogChunk:
 
 
 @dataclass(frozen=True)
+class LogPage:
+    chunks: list[LogChunk]
+    ended: bool  # nothing more is written: once a page is empty, all has been read
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> LogPage:
+        chunks = [LogChunk.parse(item) for item in as_objects(data.get("results"))]
+        return cls(chunks, ended=data.get("ended") is True)
+
+
+@dataclass(frozen=True)
 class Output:
     name: str
     size: int

@@ -76,6 +76,10 @@ CLAIM_WAIT_SECONDS = 20.0
 CLAIM_LOOK_SECONDS = 1.0
 MAX_CLAIMS_AN_ANSWER = 100
 
+# Who follows a log is answered after this long at the latest, and Postgres is looked at this often meanwhile.
+FOLLOW_WAIT_SECONDS = 20
+FOLLOW_LOOK_SECONDS = 0.5
+
 UPLOAD_URL_SECONDS = 15 * 60
 DOWNLOAD_URL_SECONDS = 5 * 60
 # What a worker is given to fetch has addresses that last longer the more of it there is, up to a bound.

@@ -1,8 +1,8 @@
-"""Wakes beat and workers through Redis when something new may be done at once.
+"""Wakes beat, workers and those who follow a log through Redis when there is something new for them.
 
-A wake-up is a hint: without it beat looks by itself within half a second, a worker with its next renewal, and whoever
-waits for a worker's work within a second. So nothing here may fail or delay its caller: short time-outs, and after an
-error no further try for a moment.
+A wake-up is a hint: without it beat, and who follows a log, looks by itself within half a second, a worker with its
+next renewal, and whoever waits for a worker's work within a second. So nothing here may fail or delay its caller:
+short time-outs, and after an error no further try for a moment.
 """
 
 from __future__ import annotations
@@ -189,3 +189,12 @@ def worker_channel(worker_id: UUID) -> str:
 def wake_worker(worker_id: UUID) -> None:
     """There is something new for it: work, or an order to stop some."""
     Waker(hurried_redis()).wake(worker_channel(worker_id))
+
+
+def log_channel(execution_id: UUID) -> str:
+    return f"punctual:log:{execution_id}"
+
+
+def wake_followers(execution_id: UUID) -> None:
+    """Its log has grown, or is complete."""
+    Waker(hurried_redis()).wake(log_channel(execution_id))

@@ -5,7 +5,7 @@ The bytes are the program's and untrusted: they are never served as anything tha
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
 from uuid import UUID
 
 from django.http import HttpResponseBase, StreamingHttpResponse
@@ -15,16 +15,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs import conf
 from jobs.api.executions import executions_of
 from jobs.api.fields import StrictSerializer
 from jobs.api.queries import results_of
 from jobs.api.representations import LogChunkOutput
 from jobs.api.views import ApiView, find, read_query, user_of
-from jobs.models import Attempt
-from jobs.protocol import Chunk
-from jobs.services.logs import read_chunks
-
-MAX_CHUNKS = 1000
+from jobs.errors import NotFound
+from jobs.services.log_following import await_page
+from jobs.services.logs import Page, read_chunks
 
 
 class LogQuery(StrictSerializer):
@@ -36,6 +35,12 @@ class LogQuery(StrictSerializer):
     )
     stream = serializers.ChoiceField(["stdout", "stderr"], required=False)
     format = serializers.ChoiceField(["text", "json"], default="text")
+    wait = serializers.IntegerField(
+        default=0,
+        min_value=0,
+        max_value=conf.FOLLOW_WAIT_SECONDS,
+        help_text="Of `json`: so many seconds for something to come, unless the attempt has ended.",
+    )
 
 
 class ExecutionLogs(ApiView):
@@ -48,30 +53,38 @@ class ExecutionLogs(ApiView):
                 results_of(
                     LogChunkOutput,
                     next=serializers.IntegerField(help_text="The sequence to ask `after` for what comes next."),
+                    attempt=serializers.IntegerField(help_text="Whose log it is; 0: there is none yet."),
+                    ended=serializers.BooleanField(
+                        help_text="Nothing more is written: once a page is empty, all has been read."
+                    ),
                 )
             ),
         },
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         query = read_query(LogQuery, request)
-        find(executions_of(user_of(request)), execution_id)
-        after = int(str(query["after"]))
-        attempt = int(str(query["attempt"])) if "attempt" in query else _latest_attempt(execution_id)
-        chunks = (
-            chunk
-            for chunk in read_chunks(execution_id, attempt, after=after)
-            if query.get("stream", chunk.stream) == chunk.stream
-        )
+        execution = find(executions_of(user_of(request)), execution_id)
+        after, seconds = int(str(query["after"])), int(str(query["wait"]))
+        attempt = int(str(query["attempt"])) if "attempt" in query else None
+        stream = str(query["stream"]) if "stream" in query else None
+        if attempt is not None and attempt > execution.attempt:
+            raise NotFound(f"There is no attempt {attempt} of this execution.")
         if query["format"] == "json":
-            return _as_json(list(islice(chunks, MAX_CHUNKS)), after)
+            return _as_json(await_page(execution_id, attempt, after=after, stream=stream, seconds=seconds), after)
+        # Our server would read it all and throw it away.
+        asked_for = request.method != "HEAD"
         return StreamingHttpResponse(
-            (chunk.data for chunk in chunks),
+            _pieces(execution_id, attempt, after, stream) if asked_for else (),
             content_type="text/plain; charset=utf-8",
             headers={"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"},
         )
 
 
-def _as_json(chunks: list[Chunk], after: int) -> Response:
+def _pieces(execution_id: UUID, attempt: int | None, after: int, stream: str | None) -> Iterator[bytes]:
+    return (chunk.data for chunk in read_chunks(execution_id, attempt, after=after, stream=stream))
+
+
+def _as_json(page: Page, after: int) -> Response:
     results = [
         {
             "sequence": chunk.sequence,
@@ -79,12 +92,13 @@ def _as_json(chunks: list[Chunk], after: int) -> Response:
             "stream": chunk.stream,
             "text": chunk.data.decode("utf-8", "replace"),
         }
-        for chunk in chunks
+        for chunk in page.chunks
     ]
-    following = chunks[-1].sequence if chunks else after
-    return Response({"results": LogChunkOutput(results, many=True).data, "next": following})
-
-
-def _latest_attempt(execution_id: UUID) -> int:
-    numbers = Attempt.objects.filter(execution_id=execution_id).order_by("-number").values_list("number", flat=True)
-    return numbers.first() or 0
+    return Response(
+        {
+            "results": LogChunkOutput(results, many=True).data,
+            "next": page.chunks[-1].sequence if page.chunks else after,
+            "attempt": page.standing.attempt,
+            "ended": page.standing.ended,
+        }
+    )

@@ -49,6 +49,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
     else:
         # What is to be tried again is due at a time of its own.
         wakeups.wake_beat()
+    wakeups.wake_followers(hold.execution_id)
     return moved
 
 

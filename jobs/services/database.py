@@ -52,6 +52,12 @@ def pooled() -> Iterator[None]:
         connection.close()
 
 
+def give_back() -> None:
+    """Between two statements of something that takes its time; what has begun a transaction keeps its connection."""
+    if not connection.in_atomic_block:
+        connection.close()
+
+
 def abandon_if_closed_to_us(error: InternalError) -> bool:
     """A connection whose server takes nothing any more leads to no other server, so it does not go back to the pool.
 

@@ -1,19 +1,43 @@
-"""What programs wrote: appended by the worker that holds the attempt, read by whoever may see the execution."""
+"""What programs wrote: appended by the worker that holds the attempt, read by whoever may see the execution.
+
+However long a log is, only a page of it is in memory, and whoever reads slowly holds no connection meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from uuid import UUID
 
-from jobs import conf, sql
-from jobs.errors import StaleAttempt
-from jobs.models import Attempt, LogChunk
+from jobs import conf, sql, wakeups
+from jobs.errors import NotFound, StaleAttempt
 from jobs.protocol import Chunk, Hold, Progress
+from jobs.services.database import give_back
 
-READ_BATCH = 200
+PAGE_CHUNKS = 1000
+PAGE_BYTES = 1024 * 1024
+LAST = 2**31  # after every sequence
 # A batch of chunks may be a megabyte.
 SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one attempt's log, before any of it is read."""
+
+    attempt: int  # 0: there is none yet
+    day: date | None  # whose partition it lies in; None: nothing can have been written
+    truncated: bool
+    ended: bool  # nothing is added to it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Chunks in order. An attempt that has ended and whose page is empty has no more to come."""
+
+    standing: Standing
+    chunks: Sequence[Chunk]
 
 
 def append_chunks(
@@ -42,19 +66,50 @@ def append_chunks(
     written = sql.execute_together(statements, parameters, within=SECONDS)
     if not written:
         raise StaleAttempt
+    if chunks:
+        wakeups.wake_followers(hold.execution_id)
 
 
-def read_chunks(execution_id: UUID, attempt: int, *, after: int = -1) -> Iterator[Chunk]:
-    """The chunks of one attempt in order, a batch of them in memory at a time."""
-    claimed_at = (
-        Attempt.objects.filter(execution_id=execution_id, number=attempt).values_list("claimed_at", flat=True).first()
-    )
-    if claimed_at is None:
-        return
-    chunks = LogChunk.objects.filter(
-        day=claimed_at.astimezone(UTC).date(), execution_id=execution_id, attempt=attempt
-    ).order_by("sequence")
-    while batch := list(chunks.filter(sequence__gt=after)[:READ_BATCH]):
-        for chunk in batch:
-            yield Chunk(chunk.sequence, chunk.stream, chunk.logged_at, bytes(chunk.data))
-        after = batch[-1].sequence
+def read_chunks(
+    execution_id: UUID, attempt: int | None, *, after: int = -1, stream: str | None = None
+) -> Iterator[Chunk]:
+    """The whole log of one attempt, by default the latest, a page of it in memory at a time."""
+    standing = read_standing(execution_id, attempt)
+    while chunks := _read_following(execution_id, standing, after, stream):
+        give_back()
+        yield from chunks
+        after = chunks[-1].sequence
+
+
+def read_page(execution_id: UUID, attempt: int | None, *, after: int = -1, stream: str | None = None) -> Page:
+    """What follows a sequence; without an attempt, of the latest."""
+    # In this order: what an attempt wrote before it ended is in the page that says so.
+    standing = read_standing(execution_id, attempt)
+    return Page(standing, _read_following(execution_id, standing, after, stream))
+
+
+def read_tail(
+    execution_id: UUID, attempt: int | None, *, before: int = LAST, stream: str | None = None, max_bytes: int
+) -> Page:
+    """What precedes a sequence, by default the end of all that there is."""
+    standing = read_standing(execution_id, attempt)
+    wanted = {"before": before, "stream": stream, "max_bytes": max_bytes}
+    return Page(standing, _read("read_log_before", execution_id, standing, wanted))
+
+
+def read_standing(execution_id: UUID, attempt: int | None) -> Standing:
+    found = sql.fetch("log_standing", {"execution_id": execution_id, "attempt": attempt}, Standing, within=SECONDS)
+    if not found:
+        raise NotFound
+    return found[0]
+
+
+def _read_following(execution_id: UUID, standing: Standing, after: int, stream: str | None) -> list[Chunk]:
+    return _read("read_log", execution_id, standing, {"after": after, "stream": stream, "max_bytes": PAGE_BYTES})
+
+
+def _read(name: str, execution_id: UUID, standing: Standing, wanted: Mapping[str, object]) -> list[Chunk]:
+    if standing.day is None:
+        return []
+    of_log = {"day": standing.day, "execution_id": execution_id, "attempt": standing.attempt}
+    return sql.fetch(name, {**of_log, **wanted, "max_chunks": PAGE_CHUNKS}, Chunk, within=SECONDS)

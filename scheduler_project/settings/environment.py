@@ -56,6 +56,7 @@ class Environment(BaseSettings):
     retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
 
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
+    waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")
 
     worker_name: str | None = Field(None, max_length=120, validation_alias="PUNCTUAL_WORKER_NAME")
     worker_pool: str = Field("default", max_length=63, validation_alias="PUNCTUAL_WORKER_POOL")

@@ -177,7 +177,7 @@ def test_logs_as_text_and_as_chunks(client: APIClient, owner: User) -> None:
     assert text["Content-Type"] == "text/plain; charset=utf-8"
     assert text["X-Content-Type-Options"] == "nosniff"
     assert client.get(f"{address}?stream=stdout").getvalue() == written[0][1] + written[2][1]
-    assert client.get(f"{address}?attempt=2").getvalue() == b""
+    assert client.get(f"{address}?attempt=2").status_code == 404
 
     chunks = client.get(f"{address}?format=json&after=0").json()
     assert [(c["sequence"], c["stream"], c["text"]) for c in chunks["results"]] == [
@@ -185,7 +185,8 @@ def test_logs_as_text_and_as_chunks(client: APIClient, owner: User) -> None:
         (2, "stdout", "end\n"),
     ]
     assert chunks["next"] == 2
-    assert client.get(f"{address}?format=json&after=2").json() == {"results": [], "next": 2}
+    nothing = {"results": [], "next": 2, "attempt": 1, "ended": False}
+    assert client.get(f"{address}?format=json&after=2").json() == nothing
     assert client.get(f"{address}?after=x").json()["errors"][0]["field"] == "after"
 
 

@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError
 
-from jobs.errors import StaleAttempt
+from jobs.errors import NotFound, StaleAttempt
 from jobs.models import Attempt, Execution, LogChunk
 from jobs.protocol import Chunk, Hold, Progress, Report
 from jobs.services import logs, transitions
 from jobs.services.attempts import finish_attempt
-from jobs.services.logs import append_chunks, read_chunks
+from jobs.services.logs import append_chunks, read_chunks, read_page, read_tail
 from jobs.services.progress import progress_of
 from jobs.states import Reason
 from tests.factories import claim_on, make_execution, make_worker, place_on, run_on
@@ -111,10 +111,42 @@ def test_a_repeated_write_is_one_write_and_is_not_refused(hold: Hold) -> None:
 
 
 def test_more_chunks_than_one_read_takes(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "READ_BATCH", 7)
+    monkeypatch.setattr(logs, "PAGE_CHUNKS", 7)
     append_chunks(hold, [chunk(i, b"%d" % i) for i in range(50)])
     assert texts(hold) == [b"%d" % i for i in range(50)]
     assert texts(hold, after=46) == [b"47", b"48", b"49"]
+
+
+def test_a_page_is_bounded_in_bytes_and_holds_one_chunk_at_least(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PAGE_BYTES", 10)
+    append_chunks(hold, [chunk(0, b"x" * 9), chunk(1, b"y" * 50), chunk(2, b"z"), chunk(3, b"z" * 11), chunk(4, b"")])
+
+    def sequences(after: int) -> list[int]:
+        return [c.sequence for c in read_page(hold.execution_id, 1, after=after).chunks]
+
+    assert [sequences(after) for after in (-1, 0, 1, 3, 4, 2**31 - 1)] == [[0, 1], [1], [2, 3], [4], [], []]
+    assert len(texts(hold)) == 5
+
+
+def test_the_end_of_a_log_is_read_backwards(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_chunks(hold, [chunk(i, b"%d" % i, "stderr" if i % 3 == 0 else "stdout") for i in range(10)])
+
+    def sequences(**wanted: Any) -> list[int]:
+        return [c.sequence for c in read_tail(hold.execution_id, None, **wanted).chunks]
+
+    assert sequences(max_bytes=3) == [7, 8, 9]
+    assert sequences(max_bytes=3, before=7) == [4, 5, 6]
+    assert sequences(max_bytes=3, stream="stderr") == [3, 6, 9]
+    assert sequences(max_bytes=100, before=0) == []
+    monkeypatch.setattr(logs, "PAGE_CHUNKS", 2)
+    assert sequences(max_bytes=100) == [8, 9]
+
+
+def test_one_stream_is_read_without_the_other(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PAGE_CHUNKS", 2)
+    append_chunks(hold, [chunk(i, b"%d" % i, "stderr" if i % 3 == 0 else "stdout") for i in range(10)])
+    read = read_chunks(hold.execution_id, 1, stream="stderr")
+    assert [c.data for c in read] == [b"0", b"3", b"6", b"9"]
 
 
 @pytest.mark.parametrize("wrong", ["attempt", "worker", "incarnation", "execution"])
@@ -167,7 +199,8 @@ def test_all_chunks_of_an_attempt_lie_in_the_day_it_was_claimed(hold: Hold) -> N
 
 def test_nothing_to_write_is_no_error_and_nothing_is_read_of_what_never_ran(hold: Hold) -> None:
     append_chunks(replace(hold, attempt=7), [])
-    assert list(read_chunks(uuid4(), 1)) == []
+    with pytest.raises(NotFound):
+        list(read_chunks(uuid4(), 1))
     assert texts(hold) == []
 
 

@@ -18,23 +18,30 @@ def execution(status: str, attempt: int = 1, exit_code: int | None = None) -> di
     return {"id": "E", "job_id": "J", "status": status, "attempt": attempt, "exit_code": exit_code}
 
 
-def chunks(*pairs: tuple[int, str]) -> dict[str, object]:
-    return {"results": [{"sequence": number, "stream": "stdout", "text": text} for number, text in pairs]}
+def chunks(*pairs: tuple[int, str], ended: bool = False) -> dict[str, object]:
+    results = [{"sequence": number, "stream": "stdout", "text": text} for number, text in pairs]
+    return {"results": results, "ended": ended}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    monkeypatch.setattr("cli.following.POLL_SECONDS", 0.001)
 
 
 def test_the_log_of_every_attempt_comes_once_and_in_order(server: RecordingServer) -> None:
     for found in (execution("ready", 0), execution("running"), execution("succeeded", 3, 0)):
         server.answer("GET", PATH, found)
     first, third = f"{PATH}/logs?format=json&attempt=1", f"{PATH}/logs?format=json&attempt=3"
-    server.answer("GET", first, chunks((0, "a"), (1, "b")))
-    server.answer("GET", f"{first}&after=1", chunks())
-    server.answer("GET", f"{first}&after=1", chunks((2, "c")))
-    server.answer("GET", f"{first}&after=2", chunks())
-    server.answer("GET", f"{PATH}/logs?format=json&attempt=2", chunks())
-    server.answer("GET", third, chunks((0, "d")))
-    server.answer("GET", f"{third}&after=0", chunks())
+    server.answer("GET", f"{first}&wait=20", chunks((0, "a"), (1, "b")))
+    server.answer("GET", f"{first}&after=1&wait=20", chunks())
+    server.answer("GET", f"{first}&after=1", chunks((2, "c"), ended=True))
+    server.answer("GET", f"{first}&after=2", chunks(ended=True))
+    server.answer("GET", f"{PATH}/logs?format=json&attempt=2", chunks(ended=True))
+    server.answer("GET", third, chunks((0, "d"), ended=True))
+    server.answer("GET", f"{third}&after=0", chunks(ended=True))
 
-    followed = follow(server.client, "E", first_attempt=1, deadline=time.monotonic() + 30)
+    followed = follow(server.client, "E", first_attempt=1, deadline=time.monotonic() + 300)
 
     assert "".join(chunk.text for chunk in followed) == "abcd"
 
@@ -46,8 +53,8 @@ def test_how_far_it_is_is_told_to_a_person_when_it_changes(
     for progress in (None, words[0], words[0], words[1]):
         server.answer("GET", PATH, execution("running") | {"progress": progress})
     server.answer("GET", PATH, execution("succeeded") | {"progress": words[1]})
-    server.answer("GET", f"{PATH}/logs?format=json&attempt=1", chunks())
-    monkeypatch.setattr("cli.following.POLL_SECONDS", 0.001)
+    for asked in ("", "&wait=1", "&wait=20"):
+        server.answer("GET", f"{PATH}/logs?format=json&attempt=1{asked}", chunks())
     for person in (True, False):
         monkeypatch.setattr("sys.stderr.isatty", lambda there=person: there)
         list(follow(server.client, "E", first_attempt=1, deadline=time.monotonic() + 30))
