@@ -6,11 +6,17 @@ from typing import Protocol
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.badges import badge
+from jobs.admin.execution_log import next_of_log, page_of_log
 from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
 from jobs.errors import Conflict, NotFound
 from jobs.models import Attempt, Execution
@@ -48,8 +54,32 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     ordering = ["-id"]
     inlines = [AttemptInline]
     exclude = ["progress"]
-    readonly_fields = ["why_it_waits", "how_far"]
+    readonly_fields = ["why_it_waits", "how_far", "log"]
     actions = ["cancel", "retry", "redrive", "dismiss"]
+
+    def get_urls(self) -> list[URLPattern]:
+        views = {"log": self.log_view, "log_next": self.next_view}
+        own = [
+            path(f"<uuid:execution_id>/{name}/", self.admin_site.admin_view(view), name=f"jobs_execution_{name}")
+            for name, view in views.items()
+        ]
+        return [*own, *super().get_urls()]
+
+    def log_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponse:
+        execution = self._visible(request, execution_id)
+        context = self.admin_site.each_context(request) | page_of_log(request, execution)
+        title = f"Log of {execution.job.name}"
+        return TemplateResponse(
+            request, "admin/jobs/execution/log.html", context | {"execution": execution, "title": title}
+        )
+
+    def next_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponse:
+        return next_of_log(request, self._visible(request, execution_id))
+
+    def _visible(self, request: HttpRequest, execution_id: UUID) -> Execution:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return get_object_or_404(self.get_queryset(request).select_related("job"), pk=execution_id)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("jobs.change_execution")
@@ -89,6 +119,11 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     @admin.display(description="progress")
     def how_far(self, execution: Execution) -> str:
         return progress_in_words(execution)
+
+    @admin.display(description="log")
+    def log(self, execution: Execution) -> SafeString:
+        address = reverse("admin:jobs_execution_log", args=[execution.id])
+        return format_html('<a href="{}">What it wrote</a>', address)
 
     @admin.display(description="state", ordering="state")
     def state_badge(self, execution: Execution) -> SafeString:

@@ -14,21 +14,15 @@ from jobs.models import LIVING, Worker
 from jobs.protocol import Registration
 from jobs.services.leases import drain_worker
 
+MOST_NAMES = 4
+
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
-    list_display = [
-        "name",
-        "status_badge",
-        "lease_until",
-        "pool",
-        "host",
-        "in_use",
-        "cpu",
-        "memory_mb",
-        "able_to",
-        "refuses",
-    ]
+    # As wide as a page beside the filters: the rest is on the worker's own.
+    list_display = ["name", "status_badge", "lease_until", "pool", "in_use", "runtimes", "refuses"]
+    exclude = ["capabilities"]
+    readonly_fields = ["able_to"]
     list_filter = ["status", "pool", "transport"]
     search_fields = ["name", "host", "=id"]
     ordering = ["name"]
@@ -59,10 +53,21 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
             return f"- / {worker.slots}"
         return f"{worker.usage['runs']} / {worker.slots}"
 
+    @admin.display(description="runtimes")
+    def runtimes(self, worker: Worker) -> str:
+        """By name, and the rest by number: all of it, with versions, is on the worker's own page."""
+        versions = self._versions(worker)
+        names = [name for name in worker.capabilities if name in versions] or list(worker.capabilities)
+        more = len(names) - MOST_NAMES
+        return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
     @admin.display(description="capabilities")
     def able_to(self, worker: Worker) -> str:
-        versions = worker.details.get("runtimes")
-        if not isinstance(versions, dict):
-            # The worker's own words, and no more.
-            versions = {}
+        versions = self._versions(worker)
         return ", ".join(f"{name} {versions.get(name, '')}".rstrip() for name in worker.capabilities)
+
+    @staticmethod
+    def _versions(worker: Worker) -> dict[str, object]:
+        versions = worker.details.get("runtimes")
+        # The worker's own words, and no more.
+        return versions if isinstance(versions, dict) else {}

@@ -224,9 +224,17 @@ def test_who_may_only_look_drains_and_pauses_nothing(db: None) -> None:
     assert not Queue.objects.filter(paused=True).exists()
 
 
-def test_workers_show_their_versions(admin: Client) -> None:
-    make_worker(details={"runtimes": {"python": "3.11.2"}, "cgroups": "v2"})
-    assert "python 3.11.2" in admin.get("/admin/jobs/worker/").content.decode()
+def test_workers_show_their_runtimes_in_the_list_and_all_they_can_on_their_page(admin: Client) -> None:
+    names = ["untrusted-ok", *(f"language-{number}" for number in range(7))]
+    runtimes = dict.fromkeys(names[1:], "3.11.2")
+    worker = make_worker(capabilities=names, details={"runtimes": runtimes, "cgroups": "v2"})
+    listed = admin.get("/admin/jobs/worker/").content.decode()
+    assert "language-0, language-1, language-2, language-3 and 3 more" in listed
+    assert "3.11.2" not in listed
+    page = admin.get(f"/admin/jobs/worker/{worker.worker_id}/change/").content.decode()
+    assert "untrusted-ok, language-0 3.11.2," in page
+    make_worker(capabilities=["bash"], details={"runtimes": "nonsense"})
+    assert ">bash<" in admin.get("/admin/jobs/worker/").content.decode()
 
 
 def test_a_workers_token_is_made_by_a_command_and_printed_once(owner: User) -> None:
