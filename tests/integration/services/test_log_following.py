@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import redis
-from django.conf import settings
 from django.db import connection
 from pytest_django import Settings
 
@@ -19,9 +17,8 @@ from jobs.protocol import Chunk, Hold, Report
 from jobs.services import log_following, logs, transitions
 from jobs.services.attempts import finish_attempt
 from jobs.services.log_following import await_page
-from jobs.services.logs import Page, append_chunks, read_chunks
+from jobs.services.logs import Page, append_chunks, read_chunks, read_page
 from jobs.states import Reason
-from jobs.wakeups import log_channel
 from tests.factories import make_execution, make_worker, place_on, run_on
 from tests.waiting import wait_for
 
@@ -39,13 +36,20 @@ def hold() -> Hold:
 
 
 @pytest.fixture
-def waiting(request: pytest.FixtureRequest) -> Iterator[Callable[..., tuple[list[Page], threading.Thread]]]:
-    """A follower in a thread, once it waits."""
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[list[Page], threading.Thread]]]:
+    """A follower in a thread, once it has found nothing, listens, and has found nothing again."""
     threads = []
+    looks: list[Page] = []
+
+    def look(*args: Any, **wanted: Any) -> Page:
+        looks.append(page := read_page(*args, **wanted))
+        return page
+
+    monkeypatch.setattr(log_following, "read_page", look)
 
     def wait(hold: Hold, **wanted: Any) -> tuple[list[Page], threading.Thread]:
         pages: list[Page] = []
-        free = log_following._waiting()._value
+        looks.clear()
 
         def follow() -> None:
             try:
@@ -56,8 +60,7 @@ def waiting(request: pytest.FixtureRequest) -> Iterator[Callable[..., tuple[list
         thread = threading.Thread(target=follow)
         threads.append(thread)
         thread.start()
-        wait_for(lambda: log_following._waiting()._value < free, "it waits")
-        wait_for(lambda: "without_redis" in request.fixturenames or is_heard(hold), "it listens")
+        wait_for(lambda: len(looks) >= 2, "it waits")
         return pages, thread
 
     yield wait
@@ -147,7 +150,7 @@ def test_one_follower_too_many_is_answered_at_once(hold: Hold, settings: Setting
 def test_who_waits_holds_no_connection(hold: Hold, waiting: Callable[..., Any]) -> None:
     connection.close()
     _, thread = waiting(hold)
-    wait_for(lambda: taken_connections() == 0, "it gave its connection back")
+    wait_for(lambda: taken_connections() == 0, "it gave its connection back", seconds=5)
     append_chunks(hold, [chunk(0)])
     thread.join(timeout=15)
 
@@ -160,12 +163,6 @@ def test_who_reads_slowly_holds_no_connection(hold: Hold, monkeypatch: pytest.Mo
         read += 1
         assert taken_connections() == 0
     assert read == 5
-
-
-def is_heard(hold: Hold) -> bool:
-    channel = log_channel(hold.execution_id)
-    with redis.Redis.from_url(settings.PUNCTUAL_REDIS_URL) as client:
-        return bool(dict(client.pubsub_numsub(channel)).get(channel.encode(), 0))
 
 
 def taken_connections() -> int:
