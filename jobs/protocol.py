@@ -93,12 +93,13 @@ class ClaimedInput:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSecret:
-    """A secret that the run is given, as a variable or as a file."""
+    """A secret that the run is given, as a variable or as a file; or the problem for which it cannot be given."""
 
     name: str
-    value: str = field(repr=False)
+    value: str = field(default="", repr=False)
     env: str | None = None
     path: str | None = None
+    problem: str = ""  # such a run does not begin: it ends with Reason.SECRET_UNAVAILABLE and these words
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ RETRY_REASONS = (
     "sandbox_error",
     "artifact_mismatch",
     "artifact_unavailable",
+    "secret_unavailable",
 )
 
 

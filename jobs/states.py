@@ -100,6 +100,7 @@ class Reason(StrEnum):
     ARTIFACT_MISMATCH = "artifact_mismatch"
     ARTIFACT_UNAVAILABLE = "artifact_unavailable"
     SANDBOX_ERROR = "sandbox_error"
+    SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a word, and no password
     DEADLINE = "deadline"  # waited or ran until its deadline had passed
     CATCH_UP = "catch_up"  # missed: too old when something could fire again
     OVERLAP = "overlap"  # skipped: others of its job had not ended yet

@@ -124,6 +124,14 @@ def test_every_verdict_is_a_legal_move(
     assert judged.burns_try or judged.move is Move.RELEASE or never_ran
 
 
+def test_a_secret_that_cannot_be_given_is_tried_again_as_the_policy_says() -> None:
+    missing = Reason.SECRET_UNAVAILABLE
+    assert verdict(missing, started=False) == Verdict(Move.FAIL, missing)
+    assert verdict(missing, started=False, policy=TWICE) == Verdict(Move.RETRY, missing, retry_seconds=7)
+    only = RetryPolicy(max_attempts=2, on_reasons=("exit",))
+    assert verdict(missing, started=False, policy=only).move is Move.FAIL
+
+
 def test_an_outage_of_the_object_store_uses_up_no_try() -> None:
     def unavailable(attempt: int, *, repeatable: bool = True, started: bool = False) -> Verdict:
         return judge(

@@ -189,6 +189,7 @@ def test_the_wait_grows_with_each_try() -> None:
         (Reason.ARTIFACT_MISMATCH, "failed"),
         (Reason.ARTIFACT_UNAVAILABLE, "failed"),
         (Reason.SANDBOX_ERROR, "failed"),
+        (Reason.SECRET_UNAVAILABLE, "failed"),
     ],
 )
 def test_an_end_without_tries_left_has_its_reason(reason: Reason, state: str) -> None:
