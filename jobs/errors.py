@@ -73,5 +73,13 @@ class OutputNotUploaded(Conflict):
     """The object store does not hold all outputs that were named; upload them to the given URLs first."""
 
 
+class SecretUnreadable(PunctualError):
+    """The secret cannot be opened; set its value anew."""
+
+
+class SecretsNotKept(Conflict):
+    """No secrets can be kept here yet; set PUNCTUAL_SECRETS_KEYS for every process of the control plane."""
+
+
 class ArtifactHashMismatch(PunctualError):
     """The stored bytes are not the ones that were announced; upload the artifact again."""

@@ -6,6 +6,7 @@ It is loaded before Django reads its settings, so it decides ports and secrets a
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ os.environ.update(
     PUNCTUAL_ENV="development",
     PUNCTUAL_HTTPS="false",
     DATABASE_POOL_SIZE="20",
+    PUNCTUAL_SECRETS_KEYS=secrets.token_hex(32),
     ALLOWED_HOSTS="testserver,127.0.0.1,localhost",
     PUNCTUAL_WORKER_STATE_DIR=str(DIRECTORY / "worker"),
 )

@@ -39,6 +39,7 @@ def application_environment(
         "PUNCTUAL_ENV": "production",
         "PUNCTUAL_HTTPS": "false",
         "SECRET_KEY": secrets.secret_key,
+        "PUNCTUAL_SECRETS_KEYS": secrets.secrets_key,
         "ALLOWED_HOSTS": ",".join(hosts),
         "CSRF_TRUSTED_ORIGINS": ",".join(f"http://{host}:{layout.web_port}" for host in hosts),
         "FLOWER_BASIC_AUTH": f"{FLOWER_USER}:{secrets.flower_password}",

@@ -29,6 +29,8 @@ class Secrets:
     s3_secret_access_key: str
     seaweedfs_signing_key: str
     supervisor_password: str
+    # Came with a later release: a stack of before is given one at its next start.
+    secrets_key: str = ""
 
     @classmethod
     def generate(cls) -> Secrets:
@@ -99,6 +101,10 @@ def load_config(path: Path, *, data: list[Path]) -> StackConfig:
                 f"or move {path.parent} away to start with an empty stack."
             )
         config = StackConfig(Secrets.generate(), InternalPorts.pick())
+        config.write(path)
+    elif not config.secrets.secrets_key:
+        fresh = Secrets.generate().secrets_key
+        config = dataclasses.replace(config, secrets=dataclasses.replace(config.secrets, secrets_key=fresh))
         config.write(path)
     return config
 

@@ -15,6 +15,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from jobs.planning import parse_amounts
+from jobs.sealing import Keyring
 
 if TYPE_CHECKING:
     from workers.sandbox import NetworkRules
@@ -29,6 +30,7 @@ class Environment(BaseSettings):
 
     mode: Literal["production", "development"] = Field("production", validation_alias="PUNCTUAL_ENV")
     secret_key: SecretStr = Field(SecretStr(DEVELOPMENT_SECRET_KEY), validation_alias="SECRET_KEY")
+    secrets_keys: SecretStr | None = Field(None, validation_alias="PUNCTUAL_SECRETS_KEYS")
     debug: bool = Field(False, validation_alias="DEBUG")
     https: bool = Field(True, validation_alias="PUNCTUAL_HTTPS")
     allowed_hosts: Words = Field((), validation_alias="ALLOWED_HOSTS")
@@ -85,6 +87,13 @@ class Environment(BaseSettings):
     @classmethod
     def split_amounts(cls, value: object) -> object:
         return parse_amounts(value) if isinstance(value, str) else value
+
+    @field_validator("secrets_keys")
+    @classmethod
+    def are_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            Keyring.parse(value.get_secret_value())
+        return value
 
     @field_validator("database_url")
     @classmethod

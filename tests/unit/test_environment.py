@@ -114,6 +114,9 @@ def test_missing_variable_is_named(variables: pytest.MonkeyPatch, name: str) -> 
         ("PUNCTUAL_LEASE_SECONDS", "1"),
         ("PUNCTUAL_RENEW_SECONDS", "20"),
         ("DATABASE_POOL_SIZE", "0"),
+        ("PUNCTUAL_SECRETS_KEYS", f"{'k' * 32},hunter2"),
+        ("PUNCTUAL_SECRETS_KEYS", "hunter2-hunter2-hunter2-hunter2-,hunter2-hunter2-hunter2-hunter2-"),
+        ("PUNCTUAL_SECRETS_KEYS", ","),
     ],
 )
 def test_wrong_value_is_named_and_not_repeated(variables: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -63,6 +63,17 @@ def test_a_damaged_file_is_named_and_kept(path: Path) -> None:
         assert path.read_text() == text
 
 
+def test_a_stack_of_before_secrets_is_given_a_key_for_them_once(path: Path) -> None:
+    config = load_config(path, data=[])
+    path.write_text(json.dumps(_without(dataclasses.asdict(config), "secrets", "secrets_key")))
+    given = load_config(path, data=[])
+
+    assert len(given.secrets.secrets_key) == 64
+    assert given.secrets.secrets_key != config.secrets.secrets_key
+    assert dataclasses.replace(given.secrets, secrets_key=config.secrets.secrets_key) == config.secrets
+    assert load_config(path, data=[]) == given
+
+
 def test_new_secrets_are_never_made_beside_data_that_old_ones_open(path: Path) -> None:
     data = path.parent / "postgres"
     data.mkdir()

@@ -93,6 +93,7 @@ def test_applications_are_told_everything_by_their_environment(layout: Layout, c
     assert environment["S3_SECRET_ACCESS_KEY"] == secrets.s3_secret_access_key
     assert environment["PUNCTUAL_ENV"] == "production"
     assert environment["SECRET_KEY"] == secrets.secret_key
+    assert environment["PUNCTUAL_SECRETS_KEYS"] == secrets.secrets_key
     assert environment["FLOWER_BASIC_AUTH"] == f"flower:{secrets.flower_password}"
     assert environment["CSRF_TRUSTED_ORIGINS"] == "http://127.0.0.1:9001,http://localhost:9001"
     assert environment["PUNCTUAL_WORKER_STATE_DIR"] == str(layout.var / "worker")
