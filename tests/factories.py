@@ -71,7 +71,7 @@ def make_worker(*, name: str | None = None, **offer: Any) -> Registration:
         "cpu": 100.0,
         "memory_mb": 100_000,
         "disk_mb": 100_000,
-        "capabilities": ["bash", "python", "binary", "inputs"],
+        "capabilities": ["bash", "python", "binary", "inputs", "secrets"],
         "details": {},
     } | offer
     return register_worker(Offer(**fields))

@@ -49,6 +49,7 @@ REMEDY = (
 # Capabilities that placement asks for by itself. A worker of a release that knew no inputs would run without them.
 NETWORK = "network"
 INPUTS = "inputs"
+SECRETS = "secrets"
 READY_SLOTS = 4  # before the first run; the others when they are needed
 
 
@@ -104,6 +105,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
             [
                 *interpreters,
                 INPUTS,
+                SECRETS,
                 *([UNTRUSTED_OK] if self_test.trustworthy else []),
                 *([NETWORK] if host.network else []),
             ]

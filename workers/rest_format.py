@@ -70,14 +70,26 @@ def claimed(each: dict[str, Any]) -> Claimed:
         size=int(each["program"]["size"]),
         seconds_left=None if each["seconds_left"] is None else float(each["seconds_left"]),
         inputs=json.dumps([_input(file) for file in each["inputs"]]),
-        # A control plane that knows nothing of it grants none.
+        # A control plane that knows nothing of them grants none.
         network=bool(each.get("network", False)),
+        secrets=json.dumps([_secret(secret) for secret in each.get("secrets", [])]),
     )
 
 
 def _input(file: dict[str, Any]) -> dict[str, object]:
     path = file["path"]
     return {"path": None if path is None else str(path), "sha256": str(file["sha256"]), "size": int(file["size"])}
+
+
+def _secret(secret: dict[str, Any]) -> dict[str, object]:
+    env, path = secret["env"], secret["path"]
+    return {
+        "name": str(secret["name"]),
+        "value": str(secret["value"]),
+        "env": None if env is None else str(env),
+        "path": None if path is None else str(path),
+        "problem": str(secret["problem"]),
+    }
 
 
 def addresses(each: dict[str, Any]) -> dict[str, str]:

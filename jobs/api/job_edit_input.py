@@ -10,7 +10,7 @@ from rest_framework.fields import empty
 
 from jobs import conf
 from jobs.api.fields import StrictSerializer
-from jobs.api.job_input import JobInput, RequirementsInput, RetryInput, ScheduleInput, kind_and_expression
+from jobs.api.job_input import JobInput, RequirementsInput, RetryInput, ScheduleInput, kind_and_expression, secret_spec
 from jobs.models import Condition, Delivery, Overlap
 from jobs.recurrence import CatchUp
 from jobs.services.job_edit import JobEdit, ScheduleEdit
@@ -59,6 +59,8 @@ def job_edit(values: Mapping[str, Any]) -> JobEdit:
         given["dependencies"] = [DependencySpec(d["job"], Condition(d["condition"])) for d in given["dependencies"]]
     if "inputs" in given:
         given["inputs"] = [InputSpec(**each) for each in given["inputs"]]
+    if "secrets" in given:
+        given["secrets"] = [secret_spec(each) for each in given["secrets"]]
     for name, kind in (("overlap", Overlap), ("delivery", Delivery)):
         if name in given:
             given[name] = kind(given[name])

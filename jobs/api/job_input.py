@@ -14,7 +14,7 @@ from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import MAX_AMOUNT
 from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
 from jobs.retry_policy import RETRY_REASONS, parse_retry_policy
-from jobs.services.job_spec import RUNTIMES, DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec
+from jobs.services.job_spec import RUNTIMES, DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec, SecretSpec
 from jobs.services.schedules import KIND_FIELDS
 from jobs.storable import MAX_PATH_LENGTH
 
@@ -60,6 +60,14 @@ class DependencyInput(StrictSerializer):
 class InputInput(StrictSerializer):
     path = TextField(max_length=MAX_PATH_LENGTH, help_text="Where the program finds the file: data/a.csv.")
     artifact = serializers.UUIDField(help_text="An uploaded artifact.")
+
+
+class SecretGrantInput(StrictSerializer):
+    name = TextField(max_length=63, help_text="Of a secret of yours.")
+    env = TextField(required=False, allow_null=True, max_length=128, help_text="The variable that holds its value.")
+    file = TextField(
+        required=False, allow_null=True, max_length=MAX_PATH_LENGTH, help_text="Instead: where it lies, tls/key.pem."
+    )
 
 
 class RequirementsInput(StrictSerializer):
@@ -123,6 +131,7 @@ class JobInput(StrictSerializer):
         required=False, allow_null=True, help_text="An uploaded artifact, instead of stdin."
     )
     inputs = InputInput(many=True, default=list, max_length=conf.MAX_INPUTS)  # type: ignore[call-arg]
+    secrets = SecretGrantInput(many=True, default=list, max_length=conf.MAX_SECRETS_PER_JOB)  # type: ignore[call-arg]
     schedules = ScheduleInput(many=True, default=list, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
     dependencies = DependencyInput(many=True, default=list, max_length=conf.MAX_DEPENDENCIES_PER_JOB)  # type: ignore[call-arg]
     priority = WholeNumberField(default=5, min_value=0, max_value=9)
@@ -158,6 +167,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         stdin=values.get("stdin"),
         stdin_artifact=values.get("stdin_artifact"),
         inputs=[InputSpec(**each) for each in values["inputs"]],
+        secrets=[secret_spec(each) for each in values["secrets"]],
         schedules=[_schedule_spec(schedule) for schedule in values["schedules"]],
         dependencies=[DependencySpec(d["job"], Condition(d["condition"])) for d in values["dependencies"]],
         priority=values["priority"],
@@ -171,6 +181,10 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         delivery=Delivery(values["delivery"]),
         network=values["network"],
     )
+
+
+def secret_spec(values: Mapping[str, Any]) -> SecretSpec:
+    return SecretSpec(values["name"], env=values.get("env"), path=values.get("file"))
 
 
 def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:

@@ -52,7 +52,7 @@ def jobs_of(user: User, *, deleted: bool = False) -> QuerySet[Job]:
     return with_status(
         visible_to(user, Job.objects.filter(deleted_at__isnull=not deleted))
         .select_related("owner", "current_version", "current_version__queue")
-        .prefetch_related("schedules", "dependencies", "current_version__inputs")
+        .prefetch_related("schedules", "dependencies", "current_version__inputs", "current_version__secrets")
     )
 
 

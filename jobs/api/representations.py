@@ -77,6 +77,12 @@ class InputOutput(serializers.Serializer[Any]):
     artifact = serializers.UUIDField()
 
 
+class SecretGrantOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    env = serializers.CharField(allow_null=True)
+    file = serializers.CharField(allow_null=True)
+
+
 class JobOutput(serializers.ModelSerializer[Job]):
     status = serializers.ChoiceField([s.value for s in JobStatus])
     owner = serializers.CharField(source="owner.username")
@@ -87,6 +93,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
     env = serializers.DictField(source="current_version.env", child=serializers.CharField())
     stdin_artifact = serializers.SerializerMethodField()
     inputs = serializers.SerializerMethodField()
+    secrets = serializers.SerializerMethodField()
     schedules = ScheduleOutput(many=True)
     dependencies = DependencyOutput(many=True)
     priority = serializers.IntegerField(source="current_version.priority")
@@ -105,7 +112,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
         model = Job
         fields = [
             "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "stdin_artifact",
-            "inputs", "schedules", "dependencies", "priority", "queue", "requirements", "timeout_seconds",
+            "inputs", "secrets", "schedules", "dependencies", "priority", "queue", "requirements", "timeout_seconds",
             "deadline_seconds", "retry", "max_concurrency", "overlap", "delivery", "network", "next_instant",
             "paused_at", "paused_note", "created_at", "updated_at", "deleted_at",
         ]  # fmt: skip
@@ -119,6 +126,13 @@ class JobOutput(serializers.ModelSerializer[Job]):
     def get_inputs(self, job: Job) -> list[dict[str, object]]:
         files = sorted((each.path, each.artifact_id) for each in _inputs(job) if each.path is not None)
         return [{"path": path, "artifact": str(artifact)} for path, artifact in files]
+
+    @extend_schema_field(SecretGrantOutput(many=True))
+    def get_secrets(self, job: Job) -> list[dict[str, object]]:
+        """By name: what is in them is in no answer."""
+        granted = job.current_version.secrets.all() if job.current_version else []
+        shown = sorted((each.name, each.env or "", each.path or "") for each in granted)
+        return [{"name": name, "env": env or None, "file": path or None} for name, env, path in shown]
 
 
 class SavedJobOutput(JobOutput):

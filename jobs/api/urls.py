@@ -17,6 +17,7 @@ from jobs.api import (
     fleet,
     jobs,
     problems,
+    secrets,
     worker_runs,
     worker_standing,
 )
@@ -61,6 +62,8 @@ urlpatterns = [
     path("artifacts", artifacts.Artifacts.as_view()),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetail.as_view()),
     path("artifacts/<uuid:artifact_id>/complete", artifacts.ArtifactComplete.as_view()),
+    path("secrets", secrets.Secrets.as_view()),
+    path("secrets/<uuid:secret_id>", secrets.SecretDetail.as_view()),
     path("audit/firings", audit.Firings.as_view()),
     path("workers", fleet.Workers.as_view()),
     path("workers/terms", worker_standing.WorkerTerms.as_view()),

@@ -71,6 +71,16 @@ class GivenFileOutput(ProgramOutput):
     path = serializers.CharField(allow_null=True, help_text="Below the program's directory. Null: standard input.")
 
 
+class ClaimedSecretOutput(serializers.Serializer[Any]):
+    """A run that is given one with a problem does not begin; it ends with the reason secret_unavailable."""
+
+    name = serializers.CharField()
+    value = serializers.CharField(help_text="Only here, for the program. Empty if there is a problem.")
+    env = serializers.CharField(allow_null=True, help_text="The variable that is to hold it.")
+    path = serializers.CharField(allow_null=True, help_text="Instead: the file, below the program's directory.")
+    problem = serializers.CharField()
+
+
 class ClaimedOutput(serializers.Serializer[Any]):
     """All that a run needs, and no more."""
 
@@ -92,6 +102,7 @@ class ClaimedOutput(serializers.Serializer[Any]):
     network = serializers.BooleanField(help_text="Whether the run is given one.")
     program = ProgramOutput()
     inputs = GivenFileOutput(many=True)
+    secrets = ClaimedSecretOutput(many=True)
 
 
 class WorkOutput(serializers.Serializer[Any]):
@@ -169,7 +180,9 @@ class WorkerClaim(ApiView):
         work = await_work(registration, held_of(values), seconds=float(str(values["wait_seconds"])))
         seconds = _fetch_seconds(work.claimed)
         executions = [_shown(claimed, seconds) for claimed in work.claimed]
-        return Response(WorkOutput({"executions": executions, "orders": work.orders}).data)
+        # Secrets are in it.
+        headers = {"Cache-Control": "no-store"}
+        return Response(WorkOutput({"executions": executions, "orders": work.orders}).data, headers=headers)
 
 
 class WorkerDrain(ApiView):
@@ -230,6 +243,7 @@ def _shown(claimed: Claimed, seconds: int) -> dict[str, object]:
         "env": json.loads(claimed.env),
         "program": {"sha256": claimed.sha256, "size": claimed.size, "url": _address(claimed.sha256, seconds)},
         "inputs": [{**asdict(file), "url": _address(file.sha256, seconds)} for file in claimed.input_files()],
+        "secrets": claimed.opened_secrets(),
     }
 
 

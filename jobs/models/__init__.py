@@ -20,6 +20,7 @@ from jobs.models.log import AttemptLog, LogChunk, LogPack, LogSegment
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
+from jobs.models.secret import Secret, VersionSecret
 from jobs.models.token import ApiToken, TokenScope
 from jobs.models.worker import LIVING, Worker, WorkerStatus
 
@@ -56,9 +57,11 @@ __all__ = [
     "RetentionMark",
     "Schedule",
     "ScheduleVersion",
+    "Secret",
     "TokenScope",
     "Trigger",
     "VersionInput",
+    "VersionSecret",
     "Worker",
     "WorkerStatus",
 ]

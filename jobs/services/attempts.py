@@ -16,6 +16,7 @@ from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.retry_policy import parse_retry_policy
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
+from jobs.services.secret_grants import open_secrets
 from jobs.services.transitions import Ending
 from jobs.states import Move, Reason, State
 from jobs.storable import storable_text
@@ -34,7 +35,7 @@ class _Held:
 
 
 def claim_attempt(hold: Hold) -> Claimed:
-    return transitions.claim(hold)
+    return open_secrets(transitions.claim(hold))
 
 
 def start_attempt(hold: Hold, receipt: Mapping[str, object]) -> None:

@@ -25,6 +25,7 @@ from jobs.protocol import Claimed, Hold, Order, Registration
 from jobs.services import attempts
 from jobs.services.database import bounded, pooled
 from jobs.services.leases import read_orders
+from jobs.services.secret_grants import open_secrets
 from jobs.wakeups import WakeListener, worker_channel
 
 Pair = tuple[UUID, int]
@@ -91,7 +92,7 @@ def take_work(registration: Registration, held: Sequence[Pair]) -> Work:
 def _take(registration: Registration, placed: _Placed) -> Claimed | None:
     hold = Hold(placed.execution_id, placed.attempt, registration.worker_id, registration.incarnation)
     if placed.unanswered:
-        return next(iter(sql.fetch("unanswered_claim", hold.parameters(), Claimed)), None)
+        return next(map(open_secrets, sql.fetch("unanswered_claim", hold.parameters(), Claimed)), None)
     try:
         return attempts.claim_attempt(hold)
     except StaleAttempt:

@@ -21,6 +21,7 @@ from jobs.services.job_spec import JobSpec, check_spec
 from jobs.services.locking import UNFINISHED, lock_job, lock_job_and_schedules
 from jobs.services.network_use import check_network
 from jobs.services.placement import check_pin
+from jobs.services.secret_grants import check_grants
 from jobs.services.transitions import NewExecution
 from jobs.states import TERMINAL, State
 
@@ -32,6 +33,7 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
     planned, now = _plan(spec, calendars.find_calendars(owner.pk, spec.schedules, lock=False))
     queue = job_versions.find_queue(spec.queue)
     check_upstreams(owner.pk, spec.dependencies)
+    check_grants(owner.pk, spec.secrets, lock=False)
     program = _artifact(owner, spec)
     inputs = job_versions.find_files(owner, spec.inputs)
     inputs |= job_versions.find_stdin(owner, spec.stdin, spec.stdin_artifact)
@@ -42,8 +44,9 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
         if found := calendars.find_calendars(owner.pk, spec.schedules, lock=True):
             # Once more, now that nobody can edit them: a schedule takes the dates of its calendar along.
             planned, now = _plan(spec, found)
+        check_grants(owner.pk, spec.secrets, lock=True)
         job = Job.objects.create(owner=owner, name=spec.name)
-        job_versions.put_in_force(job, version, inputs)
+        job_versions.put_in_force(job, version, inputs, spec.secrets)
         schedules.create_schedules(job, planned, now)
         Dependency.objects.bulk_create(
             Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in spec.dependencies

@@ -21,7 +21,15 @@ from jobs.services import artifacts, calendars, endings, job_versions, schedules
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
 from jobs.services.job_edit import KEEP, JobEdit
-from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, Requirements, ScheduleSpec, check_spec
+from jobs.services.job_spec import (
+    DependencySpec,
+    InputSpec,
+    JobSpec,
+    Requirements,
+    ScheduleSpec,
+    SecretSpec,
+    check_spec,
+)
 from jobs.services.job_versions import Inputs
 from jobs.services.locking import (
     lock_dependencies_of,
@@ -32,6 +40,7 @@ from jobs.services.locking import (
 )
 from jobs.services.network_use import check_network
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
+from jobs.services.secret_grants import check_grants
 
 
 def edit_job(job_id: UUID, edit: JobEdit) -> None:
@@ -39,9 +48,11 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
     # Checked once before anything is stored or locked: most of what is refused is refused here.
     asked = _merged(job, edit)
     job_versions.find_queue(asked.queue)
+    check_grants(job.owner_id, [] if edit.secrets is KEEP else edit.secrets, lock=False)
     artifact, files, stdin = _program(job.owner, edit), _files(job.owner, edit), _stdin(job.owner, edit)
     with transaction.atomic(), bounded(statement_seconds=10):
         held = calendars.find_calendars(job.owner_id, [] if edit.schedules is KEEP else asked.schedules, lock=True)
+        check_grants(job.owner_id, [] if edit.secrets is KEEP else edit.secrets, lock=True)
         if edit.dependencies is not KEEP or edit.schedules is not KEEP:
             lock_dependencies_of(job.owner_id)
         job = lock_job_and_schedules(job_id)
@@ -57,7 +68,7 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
         inputs = _inputs(_version(job), files, stdin)
         job_versions.check_room(spec, program, inputs)
         queue, left = job_versions.find_queue(spec.queue), _version(job).queue
-        job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program), inputs)
+        job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program), inputs, spec.secrets)
         had_schedules = job.schedules.exists()
         moved = [(schedule.id, schedule.next_fire_at) for schedule in apply_edits(job, plan, now)]
         transaction.on_commit(lambda: due_window.announce(moved))
@@ -116,6 +127,7 @@ def _spec_of(job: Job, present: Mapping[UUID, ScheduleSpec]) -> JobSpec:
         env=version.env,
         stdin_artifact=next((each.artifact_id for each in inputs if each.path is None), None),
         inputs=[InputSpec(each.path, each.artifact_id) for each in inputs if each.path is not None],
+        secrets=[SecretSpec(each.name, each.env, each.path) for each in version.secrets.all()],
         schedules=list(present.values()),
         dependencies=[DependencySpec(d.upstream_id, Condition(d.condition)) for d in job.dependencies.all()],
         priority=version.priority,

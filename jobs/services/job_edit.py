@@ -13,7 +13,7 @@ from jobs.errors import InvalidInput
 from jobs.models import Delivery, Overlap
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import parse_retry_policy
-from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, ScheduleSpec
+from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, ScheduleSpec, SecretSpec
 
 
 class _Kept(Enum):
@@ -66,6 +66,7 @@ class JobEdit:
     stdin: str | Keep | None = KEEP
     stdin_artifact: UUID | Keep | None = KEEP
     inputs: Sequence[InputSpec] | Keep = KEEP
+    secrets: Sequence[SecretSpec] | Keep = KEEP
     schedules: Sequence[ScheduleEdit] | Keep = KEEP
     dependencies: Sequence[DependencySpec] | Keep = KEEP
     priority: int | Keep = KEEP

@@ -59,6 +59,15 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSpec:
+    """A secret of the job's owner that the program finds in this variable, or in a file at this path."""
+
+    name: str
+    env: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Requirements:
     cpu: float = 0.25
     memory_mb: int = 128
@@ -78,6 +87,7 @@ class JobSpec:
     stdin: str | None = None
     stdin_artifact: UUID | None = None  # instead of the text
     inputs: Sequence[InputSpec] = ()
+    secrets: Sequence[SecretSpec] = ()
     schedules: Sequence[ScheduleSpec] = ()
     dependencies: Sequence[DependencySpec] = ()
     priority: int = 5
@@ -103,6 +113,11 @@ def check_spec(spec: JobSpec) -> None:
     _check_env(spec.env)
     _check_stdin(spec)
     _check_inputs(spec.inputs)
+    _check_secrets(spec.secrets, spec.env)
+    _check_paths(
+        [(f"inputs.{index}.path", each.path) for index, each in enumerate(spec.inputs)]
+        + [(f"secrets.{index}.file", each.path) for index, each in enumerate(spec.secrets) if each.path is not None]
+    )
     if spec.delivery is Delivery.AT_MOST_ONCE and spec.retry.max_attempts > 1:
         raise InvalidInput(
             "retry.max_attempts", "A job that is delivered at_most_once is never tried again; leave max_attempts at 1."
@@ -149,24 +164,43 @@ def _check_stdin(spec: JobSpec) -> None:
 def _check_inputs(inputs: Sequence[InputSpec]) -> None:
     if len(inputs) > conf.MAX_INPUTS:
         raise InvalidInput("inputs", f"A job may have at most {conf.MAX_INPUTS} input files.")
+
+
+def _check_secrets(secrets: Sequence[SecretSpec], env: Mapping[str, str]) -> None:
+    if len(secrets) > conf.MAX_SECRETS_PER_JOB:
+        raise InvalidInput("secrets", f"A job may be given at most {conf.MAX_SECRETS_PER_JOB} secrets.")
+    taken = set(env)
+    for index, each in enumerate(secrets):
+        if (each.env is None) == (each.path is None):
+            raise InvalidInput(f"secrets.{index}", "A secret is given either as env or as file, and not as both.")
+        if each.env is None:
+            continue
+        _check_variable(f"secrets.{index}.env", each.env)
+        if each.env in taken:
+            raise InvalidInput(f"secrets.{index}.env", "This variable is given twice, here or in env; give it once.")
+        taken.add(each.env)
+
+
+def _check_paths(files: Sequence[tuple[str, str]]) -> None:
+    """Of all files that the program is given, each with the field that it came in."""
     taken: set[str] = set()
-    for index, each in enumerate(inputs):
-        field, first = f"inputs.{index}.path", each.path.partition("/")[0]
-        if not is_safe_path(each.path):
+    for where, path in files:
+        first = path.partition("/")[0]
+        if not is_safe_path(path):
             raise InvalidInput(
-                field, "Give a path inside the program's directory, such as data/a.csv: without .. and not absolute."
+                where, "Give a path inside the program's directory, such as data/a.csv: without .. and not absolute."
             )
         if first == OUTPUTS or first.partition(".")[0] == PROGRAM:
             raise InvalidInput(
-                field, f"{OUTPUTS} is for what the program leaves, and {PROGRAM} is the program; choose another name."
+                where, f"{OUTPUTS} is for what the program leaves, and {PROGRAM} is the program; choose another name."
             )
-        if each.path in taken:
-            raise InvalidInput(field, "Two input files have this path.")
-        taken.add(each.path)
-    for index, each in enumerate(inputs):
-        parts = each.path.split("/")
+        if path in taken:
+            raise InvalidInput(where, "Two files that the program is given have this path.")
+        taken.add(path)
+    for where, path in files:
+        parts = path.split("/")
         if any("/".join(parts[:depth]) in taken for depth in range(1, len(parts))):
-            raise InvalidInput(f"inputs.{index}.path", "A directory of this path is itself an input file.")
+            raise InvalidInput(where, "A directory of this path is itself a file that the program is given.")
 
 
 def _check_resources(resources: Mapping[str, int]) -> None:
@@ -193,11 +227,13 @@ def _check_env(env: Mapping[str, str]) -> None:
     if sum(len(value.encode()) for value in env.values()) > conf.MAX_TEXT_BYTES:
         raise InvalidInput("env", f"The environment may have at most {conf.MAX_TEXT_BYTES} bytes together.")
     for name in env:
-        if not ENV_NAME.match(name):
-            raise InvalidInput(
-                "env", "An environment variable is named by letters, digits and _, not starting with a digit."
-            )
-        if name.startswith(RESERVED_ENV_PREFIX):
-            raise InvalidInput(
-                "env", f"Names that start with {RESERVED_ENV_PREFIX} are Punctual's own; choose another."
-            )
+        _check_variable("env", name)
+
+
+def _check_variable(where: str, name: str) -> None:
+    if not ENV_NAME.match(name):
+        raise InvalidInput(
+            where, "An environment variable is named by letters, digits and _, not starting with a digit."
+        )
+    if name.startswith(RESERVED_ENV_PREFIX):
+        raise InvalidInput(where, f"Names that start with {RESERVED_ENV_PREFIX} are Punctual's own; choose another.")

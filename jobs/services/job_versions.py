@@ -12,7 +12,8 @@ from jobs.errors import InvalidInput
 from jobs.models import Artifact, Job, JobVersion, Queue, VersionInput
 from jobs.retry_policy import parse_retry_policy
 from jobs.services.artifacts import store_script, use_artifact, use_artifacts
-from jobs.services.job_spec import InputSpec, JobSpec
+from jobs.services.job_spec import InputSpec, JobSpec, SecretSpec
+from jobs.services.secret_grants import grants_of, store_grants
 
 VersionFields = Mapping[str, object]
 # By path; None: standard input.
@@ -45,18 +46,19 @@ def version_fields(spec: JobSpec, queue: Queue, artifact: Artifact) -> VersionFi
     }
 
 
-def put_in_force(job: Job, wanted: VersionFields, inputs: Inputs) -> None:
+def put_in_force(job: Job, wanted: VersionFields, inputs: Inputs, secrets: Sequence[SecretSpec]) -> None:
     """Gives the job this version, unless the one in force says the same; the caller holds the job's lock."""
     current = job.current_version
     if current is not None:
         said = {name: getattr(current, name) for name in wanted} | {"retry": asdict(parse_retry_policy(current.retry))}
-        if said == wanted and inputs_of(current) == inputs:
+        if said == wanted and inputs_of(current) == inputs and grants_of(current) == set(secrets):
             return
     number = 1 if current is None else current.number + 1
     version = job.current_version = JobVersion.objects.create(job=job, number=number, **wanted)
     VersionInput.objects.bulk_create(
         VersionInput(version=version, path=path, artifact=artifact) for path, artifact in inputs.items()
     )
+    store_grants(version, secrets)
     job.save(update_fields=["current_version", "updated_at"])
 
 

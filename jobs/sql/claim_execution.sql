@@ -18,7 +18,11 @@ SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v
        v.timeout_seconds, a.sha256, a.size, extract(epoch FROM c.deadline_at - c.claimed_at)::float8,
        coalesce((SELECT json_agg(json_build_object('path', i.path, 'sha256', f.sha256, 'size', f.size) ORDER BY i.path)
                    FROM jobs_versioninput i JOIN jobs_artifact f ON f.id = i.artifact_id
-                  WHERE i.version_id = v.id), '[]')::text, v.network
+                  WHERE i.version_id = v.id), '[]')::text, v.network,
+       coalesce((SELECT json_agg(json_build_object('owner', j.owner_id, 'name', g.name, 'env', g.env, 'path', g.path,
+                                                   'sealed', encode(s.sealed, 'base64')) ORDER BY g.name, g.env, g.path)
+                   FROM jobs_versionsecret g LEFT JOIN jobs_secret s ON s.owner_id = j.owner_id AND s.name = g.name
+                  WHERE g.version_id = v.id), '[]')::text
   FROM claimed c
   JOIN jobs_jobversion v ON v.id = c.version_id
   JOIN jobs_artifact a ON a.id = v.artifact_id

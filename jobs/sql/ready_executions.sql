@@ -17,13 +17,16 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
  CROSS JOIN LATERAL (
        SELECT e.id, e.rank, e.job_id, e.pinned_worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources,
               v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
-                  || CASE WHEN given.inputs THEN '{inputs}'::varchar(63)[] END AS capabilities,
+                  || CASE WHEN given.inputs THEN '{inputs}'::varchar(63)[] END
+                  || CASE WHEN given.secrets THEN '{secrets}'::varchar(63)[] END AS capabilities,
               v.max_concurrency - own.active AS job_room,
               e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
          FROM (SELECT r.id, r.rank, r.job_id, r.version_id, r.pinned_worker_id, r.ready_at FROM jobs_execution r
                 WHERE r.state = 'ready' AND r.queue_id = q.id ORDER BY r.rank, r.id OFFSET 0) e
         CROSS JOIN LATERAL (SELECT * FROM jobs_jobversion v WHERE v.id = e.version_id OFFSET 0) v
-        CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id OFFSET 0) AS inputs) given
+        CROSS JOIN LATERAL (
+              SELECT EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id OFFSET 0) AS inputs,
+                     EXISTS (SELECT FROM jobs_versionsecret g WHERE g.version_id = v.id OFFSET 0) AS secrets) given
         CROSS JOIN LATERAL (
               SELECT count(*) AS earlier, count(*) FILTER (WHERE o.state <> 'ready') AS active
                 FROM (SELECT o.state
@@ -55,6 +58,7 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                          AND w.capabilities @> (v.capabilities || v.runtime::varchar(63))
                          AND (NOT v.network OR w.capabilities @> '{network}'::varchar(63)[])
                          AND (w.capabilities @> '{inputs}'::varchar(63)[] OR NOT given.inputs)
+                         AND (w.capabilities @> '{secrets}'::varchar(63)[] OR NOT given.secrets)
                          AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
                          AND (v.resources = '{}' OR NOT EXISTS (
                               SELECT FROM jsonb_each_text(v.resources) need

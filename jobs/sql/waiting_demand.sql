@@ -3,7 +3,8 @@
 -- waits before it has no room for it: ready_executions leaves it out for that.
 SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
        v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
-           || CASE WHEN EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id) THEN '{inputs}'::varchar(63)[] END,
+           || CASE WHEN EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id) THEN '{inputs}'::varchar(63)[] END
+           || CASE WHEN EXISTS (SELECT FROM jobs_versionsecret g WHERE g.version_id = v.id) THEN '{secrets}'::varchar(63)[] END,
        v.resources::text,
        q.id, q.max_concurrency - busy.active, e.job_id,
        CASE WHEN own.active + own.earlier >= v.max_concurrency THEN 0 ELSE v.max_concurrency - own.active END,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workers.configuration import WorkerSettings
-from workers.equipping import INPUTS, UNTRUSTED_OK, Workshop, open_workshop
+from workers.equipping import INPUTS, SECRETS, UNTRUSTED_OK, Workshop, open_workshop
 from workers.sandbox import seccomp
 from workers.sandbox.self_test import PROBES
 
@@ -36,7 +36,7 @@ def test_a_sound_host_offers_to_run_what_nobody_trusts(settings: WorkerSettings)
     workshop = open_workshop(settings)
     leave(workshop)
     assert (UNTRUSTED_OK in workshop.offer.capabilities) == (workshop.offer.details["cgroups"] != "none")
-    assert INPUTS in workshop.offer.capabilities
+    assert {INPUTS, SECRETS} <= set(workshop.offer.capabilities)
     assert workshop.offer.refusal == ""
     assert workshop.offer.details["self_test"] == {"held": len(PROBES), "failed": {}, "not_tried": []}
 

@@ -14,11 +14,12 @@ from pytest_django.live_server_helper import LiveServer
 from jobs import storage
 from jobs.errors import StaleAttempt, WorkerLeaseLost, WorkerNameTaken
 from jobs.messages import Publication, Transport
-from jobs.models import Artifact, Execution, LogChunk, Output, TokenScope, VersionInput, Worker
+from jobs.models import Artifact, Execution, LogChunk, Output, TokenScope, VersionInput, VersionSecret, Worker
 from jobs.protocol import (
     PROTOCOL_VERSION,
     Chunk,
     ClaimedInput,
+    ClaimedSecret,
     Hold,
     Offer,
     Order,
@@ -27,7 +28,7 @@ from jobs.protocol import (
     Report,
     StoredOutput,
 )
-from jobs.services import commands, transitions
+from jobs.services import commands, secrets, transitions
 from jobs.services.placement import place_ready_executions
 from jobs.services.tokens import new_secret, store_token
 from jobs.states import Reason
@@ -38,7 +39,7 @@ from workers.rest_transport import RestTransport
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROGRAM = b"echo hello"
-CAPABILITIES = ["bash", "inputs"]
+CAPABILITIES = ["bash", "inputs", "secrets"]
 OFFER = Offer(
     "remote", uuid4(), "default", "elsewhere", 2, 2.0, 1024, 1024, CAPABILITIES, {"cgroups": "v2"}, {"gpu": 1}
 )
@@ -67,6 +68,9 @@ def make_runnable() -> Execution:
     assert job.current_version is not None
     for path in ("a/ü", None):
         VersionInput.objects.create(version=job.current_version, path=path, artifact=artifact)
+    secrets.create_secret(owner=owner, name="key", value="ünsaid\n")
+    for given in ({"env": "KEY"}, {"path": "a/key"}):
+        VersionSecret.objects.create(version=job.current_version, name="key", **given)
     return make_execution(job=job)
 
 
@@ -93,6 +97,8 @@ def test_from_the_registration_to_the_goodbye(plane: RestControlPlane) -> None:
     assert b"".join(plane.read_artifact(claimed.sha256)) == PROGRAM
     same = claimed.sha256, len(PROGRAM)
     assert claimed.input_files() == [ClaimedInput("a/ü", *same), ClaimedInput(None, *same)]
+    given = [ClaimedSecret("key", "ünsaid\n", env="KEY"), ClaimedSecret("key", "ünsaid\n", path="a/key")]
+    assert claimed.opened_secrets() == given
     plane.start(hold, {"cgroup": "v2"})
     assert plane.renew(registration, [(hold.execution_id, hold.attempt)]) == []
     plane.log(hold, [Chunk(0, "stdout", datetime.now(UTC), b"\0\xff")], Progress(0.5, "begins"))

@@ -9,8 +9,20 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.db.models import F, Model
 
-from jobs.models import Artifact, Attempt, Dependency, Execution, JobVersion, Output, Queue, Schedule, Worker
-from tests.factories import make_execution, make_job, make_schedule, make_worker, run_on
+from jobs.models import (
+    Artifact,
+    Attempt,
+    Dependency,
+    Execution,
+    JobVersion,
+    Output,
+    Queue,
+    Schedule,
+    Secret,
+    VersionSecret,
+    Worker,
+)
+from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
 
 pytestmark = pytest.mark.django_db
 
@@ -134,3 +146,36 @@ def test_queues_workers_and_files() -> None:
     run_on(make_worker(), make_execution())
     Output.objects.create(attempt=Attempt.objects.get(), name="a", size=1, sha256="0" * 64)
     refused(Output, "output_sha256_hex", sha256="")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [
+        ("version_secret_env_or_path", {"env": None}),
+        ("version_secret_env_or_path", {"path": "a"}),
+    ],
+)
+def test_a_grant(constraint: str, values: dict[str, Any]) -> None:
+    version = JobVersion.objects.get(job=make_job())
+    VersionSecret.objects.create(version=version, name="s", env="A")
+    refused(VersionSecret, constraint, **values)
+
+
+@pytest.mark.parametrize(("place", "constraint"), [("env", "secret_env_once"), ("path", "secret_path_once")])
+def test_two_grants_in_one_place(place: str, constraint: str) -> None:
+    version = JobVersion.objects.get(job=make_job())
+    VersionSecret.objects.create(version=version, name="s", **{place: "A"})
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        VersionSecret.objects.create(version=version, name="t", **{place: "A"})
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [("secret_name_plain", {"name": "a b"}), ("secret_name_plain", {"name": ""}), ("secret_version_", {"version": 0})],
+)
+def test_a_secret(constraint: str, values: dict[str, Any]) -> None:
+    owner = make_user()
+    Secret.objects.create(owner=owner, name="s", sealed=b"")
+    with pytest.raises(IntegrityError, match="secret_name_once"), transaction.atomic():
+        Secret.objects.create(owner=owner, name="s", sealed=b"")
+    refused(Secret, constraint, **values)

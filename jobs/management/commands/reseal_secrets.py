@@ -1,0 +1,29 @@
+"""Seals every secret with the first of PUNCTUAL_SECRETS_KEYS, so that the others can be taken out; may be repeated."""
+
+from __future__ import annotations
+
+from django.core.management.base import BaseCommand, CommandError
+
+from jobs.errors import SecretsNotKept
+from jobs.services.secrets import reseal_secrets
+
+
+class Command(BaseCommand):
+    help = "Seals every secret with the first of PUNCTUAL_SECRETS_KEYS; exit code 1 if one could not be opened."
+
+    def handle(self, *args: object, **options: object) -> None:
+        resealed, unreadable, last = 0, 0, None
+        while True:
+            try:
+                page = reseal_secrets(after=last)
+            except SecretsNotKept as error:
+                raise CommandError(str(error)) from None
+            if page.last_id is None:
+                break
+            resealed, last = resealed + page.resealed, page.last_id
+            unreadable += len(page.unreadable)
+            for problem in page.unreadable:
+                self.stderr.write(problem)
+        self.stdout.write(f"{resealed} secret{'' if resealed == 1 else 's'} sealed anew.")
+        if unreadable:
+            raise CommandError(f"{unreadable} could not be opened and stay as they are.")

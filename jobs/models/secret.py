@@ -1,0 +1,60 @@
+"""Secrets of owners, sealed, and which versions of jobs are given them.
+
+A version names a secret and does not point to it: what is given is the value in force when a worker claims the run, so
+that a new value needs no new version.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.ids import new_id
+
+SECRET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"  # noqa: S105 - what names look like
+
+
+class Secret(models.Model):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="secrets", db_index=False
+    )
+    name = models.CharField(max_length=63)
+    sealed = models.BinaryField()
+    version = models.PositiveIntegerField(default=1, help_text="Grows with every new value.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="secret_name_once"),
+            models.CheckConstraint(condition=Q(name__regex=SECRET_NAME), name="secret_name_plain"),
+            models.CheckConstraint(condition=Q(version__gte=1), name="secret_version_counted"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class VersionSecret(models.Model):
+    """A secret of the job's owner that a version's program finds in a variable, or in a file."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    version = models.ForeignKey("jobs.JobVersion", on_delete=models.CASCADE, related_name="secrets", db_index=False)
+    name = models.CharField(max_length=63)
+    env = models.CharField(max_length=128, null=True)  # noqa: DJ001 - null: it is a file
+    path = models.CharField(max_length=1024, null=True)  # noqa: DJ001 - null: it is a variable
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["version", "env"], name="version_secret_env_once"),
+            models.UniqueConstraint(fields=["version", "path"], name="version_secret_path_once"),
+            models.CheckConstraint(
+                condition=Q(env__isnull=True, path__isnull=False) | Q(env__isnull=False, path__isnull=True),
+                name="version_secret_env_or_path",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.env or self.path}"
