@@ -1,7 +1,8 @@
 """Collects what a run left in `out/`, by descriptor.
 
 Everything there was made by a stranger. Only regular files are read, no link is followed, no name leaves the directory,
-and both count and size are capped; what breaks a rule is reported, not collected.
+and both count and size are capped; what breaks a rule is reported, not collected. No name, problem or result tells a
+secret of the run; what is in the files is the program's own business.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import IO
 from jobs import conf
 from jobs.protocol import StoredOutput
 from jobs.storable import MAX_PATH_LENGTH, is_safe_name, is_storable_json, printed_excess
+from workers.masking import Masker
 
 RESULT_NAME = "result.json"
 MAX_DEPTH = 16
@@ -24,6 +26,7 @@ MAX_ENTRIES = 20 * conf.MAX_OUTPUT_FILES  # looked at, whatever they are: more w
 MAX_PROBLEMS = 20
 SHOWN_CHARACTERS = 200
 READ_BYTES = 1024 * 1024
+WRITTEN = ((",", ":"), (", ", ": "))  # as JSON is written by most
 Store = Callable[[StoredOutput, IO[bytes]], None]
 
 
@@ -41,11 +44,11 @@ class Collected:
             self.unsaid += 1
 
 
-def collect_outputs(directory: int, store: Store) -> Collected:
+def collect_outputs(directory: int, store: Store, masker: Masker | None = None) -> Collected:
     """Stores every acceptable file under the given directory descriptor."""
     collected = Collected()
     total = 0
-    for name, descriptor in _Walk(collected).regular_files(directory, "", MAX_DEPTH):
+    for name, descriptor in _Walk(collected, masker).regular_files(directory, "", MAX_DEPTH):
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if len(collected.outputs) >= conf.MAX_OUTPUT_FILES:
@@ -63,15 +66,16 @@ def collect_outputs(directory: int, store: Store) -> Collected:
             store(output, file)
             collected.outputs.append(output)
             if name == RESULT_NAME:
-                _read_result(file, size, collected)
+                _read_result(file, size, collected, masker)
     if collected.unsaid:
         collected.problems.append(f"and {collected.unsaid} more")
     return collected
 
 
 class _Walk:
-    def __init__(self, collected: Collected) -> None:
+    def __init__(self, collected: Collected, masker: Masker | None) -> None:
         self._report = collected.report
+        self._masker = masker
         self._left = MAX_ENTRIES
 
     def regular_files(self, directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
@@ -83,6 +87,9 @@ class _Walk:
                 if self._left == -1:
                     self._report(f"more than {MAX_ENTRIES} files and directories; the rest was left out")
                 return
+            if self._masker is not None and (masked := self._masker.mask(path)) != path:
+                self._report(f"{_shown(masked)}: a secret in the name; left out")
+                continue
             if not is_safe_name(name) or len(path) > MAX_PATH_LENGTH:
                 self._report(f"{_shown(path)}: not an acceptable file name; left out")
                 continue
@@ -137,7 +144,7 @@ def _digest(file: IO[bytes], size: int) -> str | None:
     return None if left else digest.hexdigest()
 
 
-def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
+def _read_result(file: IO[bytes], size: int, collected: Collected, masker: Masker | None) -> None:
     if size > conf.MAX_RESULT_BYTES:
         collected.report(f"{RESULT_NAME}: larger than {conf.MAX_RESULT_BYTES} bytes; not taken as the result")
         return
@@ -146,6 +153,13 @@ def _read_result(file: IO[bytes], size: int, collected: Collected) -> None:
         result = json.loads(file.read().decode())  # as bytes it would be taken for UTF-16 or -32, too
         if not is_storable_json(result) or printed_excess(result) > conf.MAX_RESULT_BYTES:
             raise ValueError(RESULT_NAME)
-        collected.result = result
     except (ValueError, RecursionError):
         collected.report(f"{RESULT_NAME}: not valid JSON; not taken as the result")
+        return
+    if masker is not None:
+        result = masker.mask_json(result)
+        # A secret that is itself JSON is not in any one text of it.
+        if any((written := json.dumps(result, separators=style)) != masker.mask(written) for style in WRITTEN):
+            collected.report(f"{RESULT_NAME}: a secret in it; not taken as the result")
+            return
+    collected.result = result

@@ -23,6 +23,7 @@ class Given:
 
     program: int
     inputs: dict[str | None, int] = field(default_factory=dict)  # by path; None: standard input
+    secrets: dict[str, int] = field(default_factory=dict)  # by path
 
 
 def make_program(claimed: Claimed, given: Given, interpreters: Mapping[str, Interpreter], limits: Limits) -> Program:
@@ -30,10 +31,11 @@ def make_program(claimed: Claimed, given: Given, interpreters: Mapping[str, Inte
     head = os.pread(given.program, HEAD_BYTES, 0)
     command = command_for(claimed.runtime, interpreters, args, head=head, limits=limits)
     files = [InputFile(path, descriptor) for path, descriptor in given.inputs.items() if path is not None]
+    secrets = [InputFile(path, descriptor, private=True) for path, descriptor in given.secrets.items()]
     return Program(
         argv=command.argv,
         environment=environment_of(claimed, datetime.now(UTC) + timedelta(seconds=limits.wall_seconds)),
-        files=(InputFile(command.file, given.program, executable=True), *files),
+        files=(InputFile(command.file, given.program, executable=True), *files, *secrets),
         stdin=given.inputs.get(None),
         network=claimed.network,
     )
@@ -48,6 +50,7 @@ def environment_of(claimed: Claimed, ends_at: datetime) -> dict[str, str]:
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         "LANG": "C.UTF-8",
         **env,
+        **{secret.env: secret.value for secret in claimed.opened_secrets() if secret.env is not None},
         "PUNCTUAL_EXECUTION_ID": str(claimed.execution_id),
         "PUNCTUAL_ATTEMPT": str(claimed.attempt),
         "PUNCTUAL_JOB_ID": str(claimed.job_id),

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypedDict
@@ -17,7 +17,7 @@ from uuid import UUID
 
 from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.messages import RunMessage
-from jobs.protocol import Claimed, Hold, Moved, Report
+from jobs.protocol import Claimed, ClaimedSecret, Hold, Moved, Report
 from jobs.states import Reason
 from workers.artifact_cache import ArtifactCache
 from workers.control_plane import ControlPlane
@@ -25,16 +25,18 @@ from workers.errors import ControlPlaneUnavailable, GuardianUnavailable
 from workers.guardian import Guardian, Ward
 from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
+from workers.masking import Masker, masker_for
 from workers.outputs import collect_outputs
 from workers.programs import Given, make_program
 from workers.progress import ProgressReader
-from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError
+from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError, Stream, memory_file
 
 logger = logging.getLogger(__name__)
 
 FETCH_FOR_SECONDS = 15.0
 FETCH_AGAIN_SECONDS = 0.5
 MEGABYTE = 1024 * 1024
+PROGRESS = "progress"  # beside the names of a run's streams
 REASONS = {
     EndReason.EXIT: Reason.EXIT,
     EndReason.SIGNAL: Reason.EXIT,
@@ -101,6 +103,10 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
 
 def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -> Report:
     claimed_at = time.monotonic()
+    secrets = claimed.opened_secrets()
+    problem = next((secret.problem for secret in secrets if secret.problem), None)
+    if problem is not None:
+        return Report(Reason.SECRET_UNAVAILABLE, error=problem)
     with ExitStack() as opened:
         try:
             given = _fetch_all(equipment, held, claimed, opened)
@@ -111,13 +117,14 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
         if held.stop_reason is not None:
             return Report(held.stop_reason)
         try:
+            _open_secrets(secrets, given, opened)
             limits = _limits(claimed, time.monotonic() - claimed_at)
             program = make_program(claimed, given, equipment.interpreters, limits)
             with (
                 equipment.guardian.ward() as ward,
                 equipment.sandbox.start(program, limits, lambda run: _secure(held, ward, run)) as run,
             ):
-                return _watch(equipment, hold, ward, held, run)
+                return _watch(equipment, hold, ward, held, run, masker=masker_for(secrets))
         except SandboxError as error:
             logger.exception("The sandbox of %s could not be built", hold.execution_id)
             return Report(Reason.SANDBOX_ERROR, error=str(error))
@@ -139,6 +146,14 @@ def _fetch_all(equipment: Equipment, held: HeldRun, claimed: Claimed, opened: Ex
     return given
 
 
+def _open_secrets(secrets: Sequence[ClaimedSecret], given: Given, opened: ExitStack) -> None:
+    """Those that are given as files: in memory only, and closed with the stack."""
+    for secret in secrets:
+        if secret.path is not None:
+            given.secrets[secret.path] = memory_file(secret.value.encode())
+            opened.callback(os.close, given.secrets[secret.path])
+
+
 def _fetch(equipment: Equipment, held: HeldRun, execution_id: UUID, sha256: str, size: int) -> int:
     """Outlasts a short outage of the object store, but not a wish to stop."""
     deadline = time.monotonic() + FETCH_FOR_SECONDS
@@ -158,13 +173,13 @@ def _secure(held: HeldRun, ward: Ward, run: Run) -> None:
     held.attach(run.kill)
 
 
-def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run) -> Report:
+def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run, *, masker: Masker | None) -> Report:
     stream = LogStream(lambda chunks, progress: equipment.control_plane.log(hold, chunks, progress))
     equipment.control_plane.start(hold, run.receipt)
     equipment.flusher.add(stream)
     try:
         progress = ProgressReader(stream.report)
-        outcome = run.stream(lambda name, data: stream.write(name.value, data), progress.feed)
+        outcome = _relay(run, stream.write, progress.feed, masker)
         progress.close()
         stream.close()
     finally:
@@ -173,14 +188,32 @@ def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run
     if outcome.reason is EndReason.KILLED or (by_signal_9 and ward.was_killed()):
         return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
     if outcome.reason is EndReason.EXIT and outcome.exit_code == 0:
-        return _succeed(equipment, hold, run, outcome)
+        return _succeed(equipment, hold, run, outcome, masker)
     return Report(REASONS[outcome.reason], exit_code=outcome.exit_code, signal=outcome.signal, **_measured(outcome))
 
 
-def _succeed(equipment: Equipment, hold: Hold, run: Run, outcome: Outcome) -> Report:
+def _relay(
+    run: Run, write: Callable[[str, bytes], None], on_progress: Callable[[bytes], None], masker: Masker | None
+) -> Outcome:
+    """Until the run is over; nothing that it says goes on before its secrets are taken out."""
+    if masker is None:
+        return run.stream(lambda name, data: write(name.value, data), on_progress)
+    outcome = run.stream(
+        lambda name, data: write(name.value, masker.feed(name.value, data)),
+        lambda data: on_progress(masker.feed(PROGRESS, data)),
+    )
+    # What did not end by itself may have been about to write the rest of a secret.
+    cut = outcome.output_truncated or outcome.reason is not EndReason.EXIT
+    for name in Stream:
+        write(name.value, masker.flush(name.value, cut=cut))
+    on_progress(masker.flush(PROGRESS))
+    return outcome
+
+
+def _succeed(equipment: Equipment, hold: Hold, run: Run, outcome: Outcome, masker: Masker | None) -> Report:
     try:
         collected = collect_outputs(
-            run.output_directory, lambda output, body: equipment.control_plane.store_output(hold, output, body)
+            run.output_directory, lambda output, body: equipment.control_plane.store_output(hold, output, body), masker
         )
     except StorageUnavailable as error:
         return Report(

@@ -7,6 +7,7 @@ from workers.sandbox.bubblewrap import find_bwrap
 from workers.sandbox.cgroups import clean_leftovers
 from workers.sandbox.errors import SandboxError, SandboxUnavailable
 from workers.sandbox.host import Host, detect_host, with_network
+from workers.sandbox.launcher import memory_file
 from workers.sandbox.network_rules import NetworkRules
 from workers.sandbox.run import Run
 from workers.sandbox.runtimes import Command, Interpreter, command_for, find_runtimes
@@ -35,6 +36,7 @@ __all__ = [
     "detect_host",
     "find_bwrap",
     "find_runtimes",
+    "memory_file",
     "run_self_test",
     "with_network",
 ]

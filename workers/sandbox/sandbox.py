@@ -185,7 +185,7 @@ def _file_arguments(program: Program, lend_own: Callable[[int], int]) -> list[st
     for file in program.files:
         # opened anew: bubblewrap reads from the offset, which duplicates of a descriptor share
         descriptor = lend_own(os.open(f"/proc/self/fd/{file.descriptor}", OPENING))
-        mode = 0o755 if file.executable else 0o644
+        mode = 0o400 if file.private else 0o755 if file.executable else 0o644
         arguments += bubblewrap.file_arguments(descriptor, f"{WORK}/{file.path}", mode=mode)
     return arguments
 

@@ -5,7 +5,7 @@ Invariant: all of them are immutable and none holds anything that must be closed
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -49,6 +49,7 @@ class InputFile:
     path: str
     descriptor: int
     executable: bool = False
+    private: bool = False  # readable, and by its owner only
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Program:
     """
 
     argv: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)  # it may hold secrets
     files: tuple[InputFile, ...] = ()
     stdin: int | None = None  # a regular file, of which it gets a copy; else there is nothing to read
     network: bool = False  # only on a host that has one to give

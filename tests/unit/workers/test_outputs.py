@@ -15,6 +15,7 @@ import pytest
 from jobs import conf
 from jobs.protocol import StoredOutput
 from workers import outputs
+from workers.masking import Masker
 from workers.outputs import Collected, collect_outputs
 
 
@@ -48,10 +49,10 @@ def _no_descriptor_leaks() -> Iterator[None]:
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def collect(directory: Path, shelf: Shelf) -> Collected:
+def collect(directory: Path, shelf: Shelf, masker: Masker | None = None) -> Collected:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return collect_outputs(descriptor, shelf.store)
+        return collect_outputs(descriptor, shelf.store, masker)
     finally:
         os.close(descriptor)
 
@@ -308,3 +309,35 @@ def test_a_file_that_changes_while_it_is_read_is_left_out(
     collected = collect(out, shelf)
     assert (shelf.files, collected.outputs) == ({}, [])
     assert collected.problems == ["file: changed while it was read; left out"]
+
+
+def test_a_secret_in_a_name_leaves_the_file_out_and_is_not_repeated(out: Path, shelf: Shelf) -> None:
+    (out / "in-password").mkdir()
+    for name in ("a password", "in-password/file", "pass", "ü-password\x07"):
+        (out / name).write_bytes(b"password")
+    (out / "good").write_bytes(b"a password")
+    collected = collect(out, shelf, Masker(["password"]))
+    assert shelf.files == {"good": b"a password", "pass": b"password"}
+    assert len(collected.problems) == 3
+    assert "a ***: a secret in the name; left out" in collected.problems
+    assert "password" not in "".join(collected.problems)
+
+
+def test_a_secret_in_two_parts_of_a_path(out: Path, shelf: Shelf) -> None:
+    (out / "a" / "b").mkdir(parents=True)
+    (out / "a" / "b" / "c").write_bytes(b"")
+    collected = collect(out, shelf, Masker(["/b/c"]))
+    assert (shelf.files, collected.problems) == ({}, ["a***: a secret in the name; left out"])
+
+
+def test_secrets_in_the_result_are_masked(out: Path, shelf: Shelf) -> None:
+    (out / "result.json").write_text(r'{"password": ["\u0070assword", {"n": 1}], "x": "y"}')
+    collected = collect(out, shelf, Masker(["password"]))
+    assert (collected.result, collected.problems) == ({"***": ["***", {"n": 1}], "x": "y"}, [])
+
+
+@pytest.mark.parametrize("value", ['{"user":"a","n":1}', '"user": "a"'])
+def test_a_result_that_is_a_secret_is_not_taken(out: Path, shelf: Shelf, value: str) -> None:
+    (out / "result.json").write_text('{"user" : "a", "n": 1}')
+    collected = collect(out, shelf, Masker([value]))
+    assert (collected.result, collected.problems) == (None, ["result.json: a secret in it; not taken as the result"])

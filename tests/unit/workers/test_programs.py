@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 from jobs.protocol import Claimed
 from workers.programs import environment_of
+from workers.sandbox import Program
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 
@@ -34,6 +36,21 @@ def test_a_run_knows_who_it_is() -> None:
         "PUNCTUAL_DEADLINE": "2030-01-02T03:04:05.678+00:00",
         "PUNCTUAL_PROGRESS": "/dev/fd/3",
     }
+
+
+def test_secrets_come_after_the_job_s_own_variables_and_before_those_that_say_who_it_is() -> None:
+    given = [
+        {"name": "a", "value": "one two", "env": "REGION"},
+        {"name": "b", "value": "three", "env": "PUNCTUAL_ATTEMPT"},
+        {"name": "c", "value": "four", "path": "key"},
+    ]
+    environment = environment_of(replace(claimed(REGION="eu"), secrets=json.dumps(given)), NOW)
+    assert (environment["REGION"], environment["PUNCTUAL_ATTEMPT"]) == ("one two", "7")
+    assert "four" not in environment.values()
+
+
+def test_nothing_that_is_shown_of_a_program_tells_its_environment() -> None:
+    assert "one two" not in repr(Program(("true",), {"A": "one two"}))
 
 
 def test_a_job_cannot_say_that_its_run_is_another() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,9 +115,6 @@ def test_a_stop_while_the_program_is_fetched_keeps_it_from_starting(
 ) -> None:
     assert plane.claimed is not None
     data = b"x"
-    import dataclasses
-    import hashlib
-
     plane.claimed = dataclasses.replace(plane.claimed, sha256=hashlib.sha256(data).hexdigest())
 
     def read(_sha256: str) -> Iterator[bytes]:
@@ -124,6 +124,22 @@ def test_a_stop_while_the_program_is_fetched_keeps_it_from_starting(
     plane.on_read = read
     run_attempt(equipment, hold)
     assert [report.reason for report in plane.reports] == [reason]
+
+
+def test_without_its_secrets_nothing_is_fetched_or_run(
+    plane: MemoryControlPlane, equipment: Equipment, hold: Hold
+) -> None:
+    assert plane.claimed is not None
+    secrets = [
+        {"name": "a", "value": "one two", "env": "A"},
+        {"name": "b", "env": "B", "problem": "The secret b does not exist any more."},
+        {"name": "c", "path": "c", "problem": "The secret c does not exist any more."},
+    ]
+    plane.claimed = dataclasses.replace(plane.claimed, secrets=json.dumps(secrets))
+    plane.on_read = failing(StorageUnavailable())
+    run_attempt(equipment, hold)
+    (report,) = plane.reports
+    assert (report.reason, report.error) == (Reason.SECRET_UNAVAILABLE, "The secret b does not exist any more.")
 
 
 def test_a_second_message_claims_nothing(plane: MemoryControlPlane, equipment: Equipment, hold: Hold) -> None:
