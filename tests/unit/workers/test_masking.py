@@ -9,11 +9,12 @@ from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.masking import BLOCK_BYTES, MARK, Masker, forms_of, masker_for
 
+fast = settings(deadline=None, database=None, max_examples=200)
 # Few letters, so that secrets occur, overlap and hold each other.
 VALUES = st.lists(st.text("ab\n", min_size=4, max_size=12), min_size=1, max_size=4)
 PIECES = st.lists(st.binary(max_size=8) | st.text("ab\n", max_size=24).map(str.encode), max_size=12)
@@ -39,6 +40,7 @@ def masked_slowly(forms: set[bytes], data: bytes) -> bytes:
     return out
 
 
+@fast
 @given(VALUES, PIECES)
 def test_however_it_is_cut_the_same_comes_out(values: list[str], pieces: list[bytes]) -> None:
     forms = {form for value in values for form in forms_of(value)}
@@ -49,6 +51,7 @@ def test_however_it_is_cut_the_same_comes_out(values: list[str], pieces: list[by
     assert masked(Masker(values), *(whole[index : index + 1] for index in range(len(whole)))) == expected
 
 
+@fast
 @given(VALUES, PIECES)
 def test_no_secret_comes_through_and_nothing_else_is_touched(values: list[str], pieces: list[bytes]) -> None:
     whole = b"".join(pieces).replace(b"*", b"")  # with which a mark could make a secret
@@ -58,6 +61,7 @@ def test_no_secret_comes_through_and_nothing_else_is_touched(values: list[str], 
         assert out == whole
 
 
+@fast
 @given(st.text(min_size=4), st.binary(max_size=5), st.binary(max_size=5))
 def test_a_text_of_any_letters(value: str, before: bytes, after: bytes) -> None:
     value = value.encode("utf-8", "ignore").decode() + "abcd"
