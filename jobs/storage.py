@@ -17,7 +17,7 @@ from uuid import UUID
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
 from django.conf import settings
 
 from jobs import conf
@@ -28,11 +28,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1024 * 1024
+# Small enough that a run which is stopped while its program comes slowly is heard.
+CHUNK_BYTES = 128 * 1024
 # As many as one request lists or deletes.
 PAGE_OBJECTS = 1000
 UPLOADS, OUTPUTS = "uploads/", "outputs/"
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one answer is waited for, and how often it is asked for."""
+
+    read_seconds: float
+    tries: int
+
+
+# Somebody waits for an answer of ours meanwhile.
+REQUEST = Patience(read_seconds=6, tries=2)
+# Whoever moves bytes, or deletes many, tries again by a rule of its own.
+TRANSFER = Patience(read_seconds=30, tries=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +98,7 @@ def put_artifact(sha256: str, data: bytes) -> None:
 
 def put_output(key: str, sha256: str, size: int, body: IO[bytes]) -> None:
     with _answers():
-        _client().put_object(
+        _client(TRANSFER).put_object(
             Bucket=settings.PUNCTUAL_S3_BUCKET,
             Key=key,
             Body=body,
@@ -135,7 +150,9 @@ def adopt_upload(artifact_id: UUID, sha256: str, size: int) -> None:
         raise ArtifactHashMismatch
     if artifact_size(sha256) != size:
         with _answers():
-            _client().copy_object(Bucket=bucket, Key=artifact_key(sha256), CopySource={"Bucket": bucket, "Key": upload})
+            _client(TRANSFER).copy_object(
+                Bucket=bucket, Key=artifact_key(sha256), CopySource={"Bucket": bucket, "Key": upload}
+            )
     with _answers():
         _client().delete_object(Bucket=bucket, Key=upload)
 
@@ -167,15 +184,19 @@ def artifact_size(sha256: str) -> int | None:
 def read_artifact(sha256: str) -> Iterator[bytes]:
     """The stored bytes in pieces; the reader verifies them."""
     with _answers():
-        body = _client().get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["Body"]
-        yield from body.iter_chunks(CHUNK_BYTES)
+        body = _client(TRANSFER).get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["Body"]
+        try:
+            yield from body.iter_chunks(CHUNK_BYTES)
+        finally:
+            # One that is not read to its end cannot be used for another request.
+            body.close()
 
 
 def list_objects(prefix: str, *, before: str) -> Iterator[list[StoredObject]]:
     """Pages of what is stored under the prefix, in order of their keys, up to and without the key `before`."""
     with _answers():
         pages = (
-            _client()
+            _client(TRANSFER)
             .get_paginator("list_objects_v2")
             .paginate(Bucket=settings.PUNCTUAL_S3_BUCKET, Prefix=prefix, PaginationConfig={"PageSize": PAGE_OBJECTS})
         )
@@ -190,7 +211,7 @@ def delete_objects(keys: Sequence[str]) -> None:
     """Deletes what there is of them; that some are gone already is no error."""
     for start in range(0, len(keys), PAGE_OBJECTS):
         with _answers():
-            answer = _client().delete_objects(
+            answer = _client(TRANSFER).delete_objects(
                 Bucket=settings.PUNCTUAL_S3_BUCKET,
                 Delete={"Objects": [{"Key": key} for key in keys[start : start + PAGE_OBJECTS]], "Quiet": True},
             )
@@ -231,6 +252,9 @@ def _answers() -> Iterator[None]:
             raise ArtifactNotUploaded from error
         logger.warning("The object store refused a request: %s", error)
         raise StorageUnavailable(f"The object store refused the request ({code or 'no reason given'}).") from error
+    except FlexibleChecksumError as error:
+        # The store said what it stored, and something else came.
+        raise ArtifactHashMismatch from error
     except BotoCoreError as error:
         logger.warning("The object store did not answer: %s", error)
         raise StorageUnavailable from error
@@ -240,18 +264,18 @@ def _base64(sha256: str) -> str:
     return base64.b64encode(bytes.fromhex(sha256)).decode()
 
 
-@lru_cache(maxsize=1)
-def _client() -> S3Client:
-    return _make_client(settings.PUNCTUAL_S3_ENDPOINT_URL)
+@lru_cache(maxsize=2)
+def _client(patience: Patience = REQUEST) -> S3Client:
+    return _make_client(settings.PUNCTUAL_S3_ENDPOINT_URL, patience)
 
 
 @lru_cache(maxsize=1)
 def _signer() -> S3Client:
     """Signs addresses for others, and never calls: the host is part of what is signed."""
-    return _make_client(settings.PUNCTUAL_S3_PUBLIC_ENDPOINT_URL or settings.PUNCTUAL_S3_ENDPOINT_URL)
+    return _make_client(settings.PUNCTUAL_S3_PUBLIC_ENDPOINT_URL or settings.PUNCTUAL_S3_ENDPOINT_URL, REQUEST)
 
 
-def _make_client(endpoint_url: str | None) -> S3Client:
+def _make_client(endpoint_url: str | None, patience: Patience) -> S3Client:
     return boto3.session.Session().client(
         "s3",
         endpoint_url=endpoint_url,
@@ -261,8 +285,8 @@ def _make_client(endpoint_url: str | None) -> S3Client:
         config=Config(
             signature_version="s3v4",
             connect_timeout=3,
-            read_timeout=30,
-            retries={"total_max_attempts": 3, "mode": "standard"},
+            read_timeout=patience.read_seconds,
+            retries={"total_max_attempts": patience.tries, "mode": "standard"},
             max_pool_connections=32,
             request_checksum_calculation=settings.PUNCTUAL_S3_CHECKSUMS,
             response_checksum_validation=settings.PUNCTUAL_S3_CHECKSUMS,

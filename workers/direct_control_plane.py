@@ -83,13 +83,10 @@ class DirectControlPlane:
         return storage.read_artifact(sha256)
 
     def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:
+        """Not repeated here: whoever stores has a patience of its own."""
+        body.seek(0)
         key = storage.output_key(hold.execution_id, hold.attempt, output.sha256)
-        _persist(lambda: storage.put_output(key, output.sha256, output.size, _rewound(body)))
-
-
-def _rewound(body: IO[bytes]) -> IO[bytes]:
-    body.seek(0)
-    return body
+        storage.put_output(key, output.sha256, output.size, body)
 
 
 def _persist(call: Callable[[], Answer], seconds: float = RETRY_FOR_SECONDS) -> Answer:

@@ -17,6 +17,10 @@ class ControlPlaneUnavailable(PunctualError):
     """The control plane does not answer; trying again."""
 
 
+class TransferStopped(PunctualError):
+    """The run is to stop, and wants nothing fetched or stored any more."""
+
+
 class GuardianUnavailable(PunctualError):
     """There is no guardian to hand a sandbox to, so nothing may run."""
 

@@ -14,8 +14,9 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 RETRY_FOR_SECONDS = 30.0
-# What a run came to is worth more patience: nobody is taken for lost right after an outage.
-REPORT_FOR_SECONDS = 120.0
+# What a run came to is worth more patience: nobody is taken for lost right after an outage, and over HTTP the end of a
+# run that left files waits for the object store, too.
+REPORT_FOR_SECONDS = 600.0
 RETRY_EVERY_SECONDS = 0.5
 
 

@@ -181,14 +181,12 @@ class RestControlPlane:
         return self._transport.download(url)
 
     def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:
-        def store() -> None:
-            upload = self._tell(hold, "outputs", size=output.size, sha256=output.sha256)
-            body.seek(0)
-            with rest_format.understood():
-                method, url, headers = str(upload["method"]), str(upload["url"]), dict(upload["headers"])
-            self._transport.upload(method, url, headers, body)
-
-        persist(store)
+        """Not repeated here: whoever stores has a patience of its own, and gets a fresh address each time."""
+        upload = self._tell(hold, "outputs", size=output.size, sha256=output.sha256)
+        body.seek(0)
+        with rest_format.understood():
+            method, url, headers = str(upload["method"]), str(upload["url"]), dict(upload["headers"])
+        self._transport.upload(method, url, headers, body)
 
     def _say(
         self, registration: Registration, verb: str, *, seconds: float | None = None, **body: object

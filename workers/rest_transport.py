@@ -94,6 +94,8 @@ class RestTransport:
             _storage_answers(),
             self._http.stream("GET", url, timeout=httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)) as response,
         ):
+            if response.status_code == 404:
+                raise ArtifactNotUploaded
             _check_storage(response)
             yield from response.iter_bytes()
 
@@ -151,8 +153,6 @@ def _storage_answers() -> Iterator[None]:
 
 
 def _check_storage(response: httpx.Response) -> None:
-    if response.status_code == 404:
-        raise ArtifactNotUploaded
     if not response.is_success:
         raise StorageUnavailable(f"The object store refused the transfer with {response.status_code}.")
 

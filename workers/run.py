@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypedDict
-from uuid import UUID
 
 from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.messages import RunMessage
@@ -21,7 +20,7 @@ from jobs.protocol import Claimed, ClaimedSecret, Hold, Moved, Report
 from jobs.states import Reason
 from workers.artifact_cache import ArtifactCache
 from workers.control_plane import ControlPlane
-from workers.errors import ControlPlaneUnavailable, GuardianUnavailable
+from workers.errors import ControlPlaneUnavailable, GuardianUnavailable, TransferStopped
 from workers.guardian import Guardian, Ward
 from workers.held_runs import HeldRun, HeldRuns
 from workers.log_stream import LogFlusher, LogStream
@@ -30,11 +29,10 @@ from workers.outputs import collect_outputs
 from workers.programs import Given, make_program
 from workers.progress import ProgressReader
 from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError, Stream, memory_file
+from workers.transfers import fetch_artifact, store_output
 
 logger = logging.getLogger(__name__)
 
-FETCH_FOR_SECONDS = 15.0
-FETCH_AGAIN_SECONDS = 0.5
 MEGABYTE = 1024 * 1024
 PROGRESS = "progress"  # beside the names of a run's streams
 REASONS = {
@@ -109,11 +107,13 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
         return Report(Reason.SECRET_UNAVAILABLE, error=problem)
     with ExitStack() as opened:
         try:
-            given = _fetch_all(equipment, held, claimed, opened)
+            given = _fetch_all(equipment, held, claimed, claimed_at, opened)
         except (ArtifactHashMismatch, ArtifactNotUploaded) as error:
             return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
-        except (StorageUnavailable, OSError) as error:
+        except StorageUnavailable as error:
             return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
+        except TransferStopped:
+            return Report(held.stop_reason or Reason.RELEASED)
         if held.stop_reason is not None:
             return Report(held.stop_reason)
         try:
@@ -130,11 +130,19 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
             return Report(Reason.SANDBOX_ERROR, error=str(error))
 
 
-def _fetch_all(equipment: Equipment, held: HeldRun, claimed: Claimed, opened: ExitStack) -> Given:
+def _fetch_all(equipment: Equipment, held: HeldRun, claimed: Claimed, claimed_at: float, opened: ExitStack) -> Given:
     """The program and all that it is given, each verified; what is opened is closed with the stack."""
 
     def fetch(sha256: str, size: int) -> int:
-        descriptor = _fetch(equipment, held, claimed.execution_id, sha256, size)
+        descriptor = fetch_artifact(
+            equipment.cache,
+            equipment.control_plane,
+            held,
+            claimed.execution_id,
+            sha256=sha256,
+            size=size,
+            ends_at=None if claimed.seconds_left is None else claimed_at + claimed.seconds_left,
+        )
         opened.callback(os.close, descriptor)
         return descriptor
 
@@ -152,19 +160,6 @@ def _open_secrets(secrets: Sequence[ClaimedSecret], given: Given, opened: ExitSt
         if secret.path is not None:
             given.secrets[secret.path] = memory_file(secret.value.encode())
             opened.callback(os.close, given.secrets[secret.path])
-
-
-def _fetch(equipment: Equipment, held: HeldRun, execution_id: UUID, sha256: str, size: int) -> int:
-    """Outlasts a short outage of the object store, but not a wish to stop."""
-    deadline = time.monotonic() + FETCH_FOR_SECONDS
-    while True:
-        try:
-            return equipment.cache.open(sha256, size, equipment.control_plane.read_artifact)
-        except (StorageUnavailable, OSError) as error:
-            if held.stop_reason is not None or time.monotonic() >= deadline:
-                raise
-            logger.warning("An artifact of %s cannot be fetched, trying again: %s", execution_id, error)
-            time.sleep(FETCH_AGAIN_SECONDS)
 
 
 def _secure(held: HeldRun, ward: Ward, run: Run) -> None:
@@ -188,7 +183,7 @@ def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run
     if outcome.reason is EndReason.KILLED or (by_signal_9 and ward.was_killed()):
         return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
     if outcome.reason is EndReason.EXIT and outcome.exit_code == 0:
-        return _succeed(equipment, hold, run, outcome, masker)
+        return _succeed(equipment, hold, held, run, outcome, masker)
     return Report(REASONS[outcome.reason], exit_code=outcome.exit_code, signal=outcome.signal, **_measured(outcome))
 
 
@@ -210,14 +205,22 @@ def _relay(
     return outcome
 
 
-def _succeed(equipment: Equipment, hold: Hold, run: Run, outcome: Outcome, masker: Masker | None) -> Report:
+def _succeed(
+    equipment: Equipment, hold: Hold, held: HeldRun, run: Run, outcome: Outcome, masker: Masker | None
+) -> Report:
     try:
         collected = collect_outputs(
-            run.output_directory, lambda output, body: equipment.control_plane.store_output(hold, output, body), masker
+            run.output_directory,
+            lambda output, body: store_output(equipment.control_plane, held, hold, output, body),
+            masker,
         )
+    except TransferStopped:
+        return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
     except StorageUnavailable as error:
         return Report(
-            Reason.ARTIFACT_UNAVAILABLE, error=f"Its outputs could not be stored: {error}", **_measured(outcome)
+            Reason.ARTIFACT_UNAVAILABLE,
+            error=f"The program ended well, but its outputs could not be stored: {error}",
+            **_measured(outcome),
         )
     return Report(
         Reason.EXIT,

@@ -14,7 +14,7 @@ REASONS = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("jobs", "0024_execution_signal")]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("jobs", "0025_log_index")]
 
     operations = [
         migrations.RemoveConstraint(model_name="attempt", name="attempt_reason_iff_ended"),

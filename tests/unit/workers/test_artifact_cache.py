@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from jobs.errors import ArtifactHashMismatch, StorageUnavailable
+from tests.waiting import wait_for
 from workers.artifact_cache import ArtifactCache
+from workers.errors import TransferStopped
 
 
 def sha(data: bytes) -> str:
@@ -197,3 +202,110 @@ def test_a_program_that_is_not_named_by_a_hash_is_not_opened(tmp_path: Path, nam
     with pytest.raises(ArtifactHashMismatch):
         ArtifactCache(tmp_path, 100).open(name, 1, store.fetch)
     assert not store.fetched
+
+
+def test_all_who_wait_for_a_download_share_its_failure(cache: ArtifactCache) -> None:
+    """Else each of them would wait for a store that is away, one after the other."""
+    asked: list[str] = []
+    followers, looked, all_wait = 7, count(), threading.Event()
+
+    def broken(sha256: str) -> Iterator[bytes]:
+        asked.append(sha256)
+        yield b"g"
+        assert all_wait.wait(10)
+        raise StorageUnavailable("away")
+
+    def looks() -> bool:
+        """Whoever waits for another's download looks before it does; the one who fetches looks once, at its piece."""
+        if next(looked) >= followers:
+            all_wait.set()
+        return False
+
+    def get() -> str:
+        with pytest.raises(StorageUnavailable) as raised:
+            cache.open(sha(b"good"), 4, broken, looks)
+        return str(raised.value)
+
+    with ThreadPoolExecutor(followers + 1) as pool:
+        first = pool.submit(get)
+        wait_for(lambda: asked, "the download has begun")
+        others = [pool.submit(get) for _ in range(followers)]
+        assert {each.result(10) for each in (first, *others)} == {"away"}
+    assert len(asked) == 1
+    assert read(cache, b"good", Store(b"good")) == b"good", "the next one is a new chance"
+
+
+def test_one_that_is_stopped_leaves_the_download_to_those_who_still_want_it(cache: ArtifactCache) -> None:
+    begun, stop = threading.Event(), threading.Event()
+    store = Store(b"good")
+
+    def slow(sha256: str) -> Iterator[bytes]:
+        begun.set()
+        assert stop.wait(10)
+        yield from store.fetch(sha256)
+
+    def lead() -> None:
+        with pytest.raises(TransferStopped):
+            cache.open(sha(b"good"), 4, slow, stop.is_set)
+
+    def looks() -> bool:
+        stop.set()
+        return False
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(lead)
+        assert begun.wait(10)
+        descriptor = pool.submit(cache.open, sha(b"good"), 4, store.fetch, looks).result(10)
+        leader.result(10)
+    with os.fdopen(descriptor, "rb") as file:
+        assert file.read() == b"good"
+
+
+def test_one_that_is_stopped_does_not_wait_for_anothers_download(cache: ArtifactCache) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    store = Store(b"good")
+
+    def slow(sha256: str) -> Iterator[bytes]:
+        begun.set()
+        assert go_on.wait(10)
+        yield from store.fetch(sha256)
+
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(cache.open, sha(b"good"), 4, slow)
+        assert begun.wait(10)
+        with pytest.raises(TransferStopped):
+            cache.open(sha(b"good"), 4, store.fetch, lambda: True)
+        go_on.set()
+        os.close(leader.result(10))
+
+
+def test_nothing_is_remembered_of_what_is_not_being_fetched(cache: ArtifactCache) -> None:
+    def broken(_sha256: str) -> Iterator[bytes]:
+        yield b"go"
+        raise StorageUnavailable
+
+    store = Store(b"good")
+    for _ in range(2):
+        read(cache, b"good", store)
+    with pytest.raises(StorageUnavailable):
+        cache.open(sha(b"other"), 5, broken)
+    assert cache._fetching == {}
+
+
+def test_a_directory_that_was_deleted_is_made_anew(cache: ArtifactCache, tmp_path: Path) -> None:
+    store = Store(b"good")
+    read(cache, b"good", store)
+    shutil.rmtree(tmp_path / "cache")
+    assert read(cache, b"good", store) == b"good"
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_full_disk_takes_what_is_kept_for_later(cache: ArtifactCache, tmp_path: Path) -> None:
+    def full(_sha256: str) -> Iterator[bytes]:
+        yield b"go"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    read(cache, b"kept", Store(b"kept"))
+    with pytest.raises(OSError, match="No space"):
+        cache.open(sha(b"good"), 4, full)
+    assert names(tmp_path / "cache") == set()

@@ -229,9 +229,14 @@ def test_an_output_is_announced_then_uploaded_without_the_token(
     server: RecordingServer, plane: RestControlPlane
 ) -> None:
     server.answer("POST", f"{EXECUTION}/outputs", server.upload("/store"), status=201)
-    server.answer("PUT", "/store", b"", status=503)
-    server.answer("PUT", "/store", b"")
-    plane.store_output(HOLD, StoredOutput("a", 2, "0" * 64), io.BytesIO(DATA))
+    for status in (503, 404, 200):
+        server.answer("PUT", "/store", b"", status=status)
+    for status in (503, 404):
+        with pytest.raises(StorageUnavailable, match=str(status)):
+            plane.store_output(HOLD, StoredOutput("a", 2, "0" * 64), io.BytesIO(DATA))
+    body = io.BytesIO(DATA)
+    body.read()
+    plane.store_output(HOLD, StoredOutput("a", 2, "0" * 64), body)
     put = server.requests[-1]
     assert (put.method, put.body, put.headers["x-pinned"]) == ("PUT", DATA, "yes")
     assert "authorization" not in put.headers

@@ -17,7 +17,7 @@ from jobs.errors import ArtifactNotUploaded, StaleAttempt, StorageUnavailable
 from jobs.protocol import Claimed, Hold, Registration
 from jobs.states import Reason
 from tests.unit.workers.control_plane import MemoryControlPlane
-from workers import run
+from workers import transfers
 from workers.artifact_cache import ArtifactCache
 from workers.errors import ControlPlaneUnavailable
 from workers.guardian import Guardian
@@ -62,8 +62,8 @@ def hold(plane: MemoryControlPlane) -> Hold:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "FETCH_FOR_SECONDS", 0.1)
-    monkeypatch.setattr(run, "FETCH_AGAIN_SECONDS", 0.01)
+    for name, seconds in {"FETCH_FOR": 0.1, "KEEP_FOR": 0.1, "STORE_FOR": 0.1, "AGAIN": 0.01}.items():
+        monkeypatch.setattr(transfers, f"{name}_SECONDS", seconds)
 
 
 def failing(error: Exception) -> Callable[[str], Iterator[bytes]]:
@@ -94,6 +94,7 @@ def test_every_error_becomes_one_report(
     assert equipment.held.pairs() == []
 
 
+@pytest.mark.usefixtures("impatient")
 def test_wrong_bytes_are_never_run(plane: MemoryControlPlane, equipment: Equipment, hold: Hold) -> None:
     plane.on_read = lambda _sha256: iter([b"x"])
     run_attempt(equipment, hold)
