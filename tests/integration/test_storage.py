@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import FlexibleChecksumError
 from django.conf import settings
 from pytest_django import Settings
 
@@ -126,6 +127,12 @@ def test_an_output_whose_bytes_are_others_is_refused() -> None:
 def test_outputs_of_attempts_lie_apart() -> None:
     execution_id = uuid4()
     assert storage.output_key(execution_id, 1, "0" * 64) != storage.output_key(execution_id, 2, "0" * 64)
+
+
+def test_bytes_that_do_not_have_the_checksum_that_the_store_told_are_wrong_and_not_away() -> None:
+    """Not every store tells it with the bytes; ours here does not."""
+    with pytest.raises(ArtifactHashMismatch), storage._answers():
+        raise FlexibleChecksumError(error_msg="Expected checksum a did not match calculated checksum: b")
 
 
 def test_nothing_is_open_to_anonymous_readers() -> None:
