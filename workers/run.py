@@ -89,6 +89,8 @@ def _report(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) -
         return _execute(equipment, hold, held, claimed)
     except StaleAttempt:
         raise
+    except TransferStopped:
+        return Report(held.stop_reason or Reason.RELEASED)
     except ControlPlaneUnavailable:
         logger.exception("The control plane was away for too long while %s ran", hold.execution_id)
         return Report(Reason.RELEASED, error="The control plane did not answer while it ran.")
@@ -112,8 +114,6 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
             return Report(Reason.ARTIFACT_MISMATCH, error=str(error))
         except StorageUnavailable as error:
             return Report(Reason.ARTIFACT_UNAVAILABLE, error=str(error))
-        except TransferStopped:
-            return Report(held.stop_reason or Reason.RELEASED)
         if held.stop_reason is not None:
             return Report(held.stop_reason)
         try:
@@ -183,7 +183,7 @@ def _watch(equipment: Equipment, hold: Hold, ward: Ward, held: HeldRun, run: Run
     if outcome.reason is EndReason.KILLED or (by_signal_9 and ward.was_killed()):
         return Report(held.stop_reason or Reason.RELEASED, **_measured(outcome))
     if outcome.reason is EndReason.EXIT and outcome.exit_code == 0:
-        return _succeed(equipment, hold, held, run, outcome, masker)
+        return _succeed(equipment, hold, held, run, outcome, masker=masker)
     return Report(REASONS[outcome.reason], exit_code=outcome.exit_code, signal=outcome.signal, **_measured(outcome))
 
 
@@ -206,7 +206,7 @@ def _relay(
 
 
 def _succeed(
-    equipment: Equipment, hold: Hold, held: HeldRun, run: Run, outcome: Outcome, masker: Masker | None
+    equipment: Equipment, hold: Hold, held: HeldRun, run: Run, outcome: Outcome, *, masker: Masker | None
 ) -> Report:
     try:
         collected = collect_outputs(
