@@ -81,5 +81,11 @@ class SecretsNotKept(Conflict):
     """No secrets can be kept here yet; set PUNCTUAL_SECRETS_KEYS for every process of the control plane."""
 
 
+class QuotaExceeded(PunctualError):
+    """The owner's storage quota is used up; delete what is no longer needed, or ask for a larger one."""
+
+    problem_type = "urn:punctual:quota"
+
+
 class ArtifactHashMismatch(PunctualError):
     """The stored bytes are not the ones that were announced; upload the artifact again."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 
-from jobs.models import Artifact, Execution, Job, JobVersion, Queue, ReaperStamp, Schedule, Trigger
+from jobs.models import Artifact, Attempt, Execution, Job, JobVersion, Output, Queue, ReaperStamp, Schedule, Trigger
 from jobs.protocol import Hold, Offer, Registration
 from jobs.services import transitions
 from jobs.services.leases import register_worker
@@ -26,7 +26,8 @@ def make_user(**fields: Any) -> User:
 def make_job(*, owner: User | None = None, name: str = "job", state: str = "active", **version: Any) -> Job:
     owner = owner or make_user()
     job = Job.objects.create(owner=owner, name=name, state=state)
-    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256="0" * 64, defaults={"size": 1})
+    stored = {"size": 1, "verified_at": datetime.now(UTC)}
+    artifact, _ = Artifact.objects.get_or_create(owner=owner, sha256="0" * 64, defaults=stored)
     fields: dict[str, Any] = {
         "number": 1,
         "artifact": artifact,
@@ -41,6 +42,11 @@ def make_job(*, owner: User | None = None, name: str = "job", state: str = "acti
     job.current_version = JobVersion.objects.create(job=job, **fields)
     job.save()
     return job
+
+
+def make_output(attempt: Attempt, *, name: str = "out", size: int = 1, sha256: str = "0" * 64) -> Output:
+    owner = attempt.execution.job.owner
+    return Output.objects.create(attempt=attempt, owner=owner, name=name, size=size, sha256=sha256)
 
 
 def make_schedule(*, job: Job | None = None, **fields: Any) -> Schedule:

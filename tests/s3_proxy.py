@@ -67,13 +67,8 @@ class S3Proxy:
         self._failing = ALL
         self._left: int | None = None
         self._over = threading.Event()
-        proxy = self
-
-        class Handler(_Handler):
-            def proxy(self) -> S3Proxy:
-                return proxy
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (_Handler,), {"proxy": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -125,10 +120,8 @@ class S3Proxy:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    proxy: S3Proxy
     protocol_version = "HTTP/1.1"
-
-    def proxy(self) -> S3Proxy:
-        raise NotImplementedError
 
     def handle_expect_100(self) -> bool:
         """Said when the body is read, and not before: one that is refused is never sent."""
@@ -136,12 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         key = urlsplit(self.path).path.removeprefix("/").partition("/")[2]
-        fault = self.proxy().fault_of(self.command, key)
+        fault = self.proxy.fault_of(self.command, key)
         self.close_connection = True
         if fault is Fault.REFUSE:
             self._hang_up()
         elif fault is Fault.HANG:
-            self.proxy().wait_until_over(HANG_SECONDS)
+            self.proxy.wait_until_over(HANG_SECONDS)
             self._hang_up()
         elif fault is Fault.CUT_UPLOAD:
             self._read(int(self.headers.get("Content-Length", 0)) // 2)
@@ -156,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, fault: Fault | None) -> None:
         body = self._read_body()
-        store = http.client.HTTPConnection(*self.proxy().target, timeout=ANSWER_SECONDS)
+        store = http.client.HTTPConnection(*self.proxy.target, timeout=ANSWER_SECONDS)
         try:
             store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
@@ -192,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(data), PIECE_BYTES):
             self.wfile.write(data[start : start + PIECE_BYTES])
             # Until the fault is over, or for a moment.
-            self.proxy().wait_until_over(0.05)
+            self.proxy.wait_until_over(0.05)
 
     def _read_body(self) -> bytes:
         return self._read(int(self.headers.get("Content-Length", 0)))

@@ -14,10 +14,12 @@ from rest_framework.response import Response
 from jobs import conf
 from jobs.api.fields import StrictSerializer, WholeNumberField
 from jobs.api.jobs import NoInput
+from jobs.api.queries import PageQuery, page_of
 from jobs.api.representations import AnnouncedOutput, ArtifactOutput
-from jobs.api.views import ApiView, find, read_body, user_of
+from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Artifact
 from jobs.querysets.visibility import visible_to
+from jobs.services.artifact_deletion import delete_artifact, with_use
 from jobs.services.artifacts import announce_artifact, complete_artifact
 
 
@@ -28,11 +30,24 @@ class ArtifactInput(StrictSerializer):
     size = WholeNumberField(min_value=1, max_value=conf.MAX_ARTIFACT_BYTES)
 
 
+class ListedArtifactOutput(ArtifactOutput):
+    in_use = serializers.BooleanField(help_text="Whether a job or an unfinished execution may still run it.")
+
+    class Meta(ArtifactOutput.Meta):
+        fields = [*ArtifactOutput.Meta.fields, "in_use"]
+        read_only_fields = fields
+
+
 def artifacts_of(user: User) -> QuerySet[Artifact]:
-    return visible_to(user, Artifact.objects.all())
+    return visible_to(user, Artifact.objects.filter(deleted_at__isnull=True))
 
 
 class Artifacts(ApiView):
+    @extend_schema(operation_id="artifacts_list", parameters=[PageQuery], responses=page_of(ListedArtifactOutput))
+    def get(self, request: Request) -> Response:
+        read_query(PageQuery, request)
+        return page(with_use(artifacts_of(user_of(request))), request, ListedArtifactOutput)
+
     @extend_schema(operation_id="artifacts_announce", request=ArtifactInput, responses={201: AnnouncedOutput})
     def post(self, request: Request) -> Response:
         values = read_body(ArtifactInput, request)
@@ -46,6 +61,18 @@ class ArtifactDetail(ApiView):
     @extend_schema(operation_id="artifacts_read", responses=ArtifactOutput)
     def get(self, request: Request, artifact_id: UUID) -> Response:
         return Response(ArtifactOutput(find(artifacts_of(user_of(request)), artifact_id)).data)
+
+    @extend_schema(
+        operation_id="artifacts_delete",
+        request=None,
+        responses={204: None},
+        description="Refused with 409 while a job that is not cancelled, or an unfinished execution, may run it.",
+    )
+    def delete(self, request: Request, artifact_id: UUID) -> Response:
+        read_body(NoInput, request)
+        find(artifacts_of(user_of(request)), artifact_id)
+        delete_artifact(artifact_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class ArtifactComplete(ApiView):

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -20,6 +20,7 @@ from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Execution, ExecutionEvent, Output
 from jobs.querysets.visibility import visible_to
 from jobs.services import commands, explaining
+from jobs.services.outputs import delete_outputs
 from jobs.states import State
 
 MAX_EVENTS = 1000
@@ -125,3 +126,16 @@ class ExecutionOutputs(ApiView):
             for file in files
         ]
         return Response({"results": FileOutput(results, many=True).data})
+
+    @extend_schema(
+        operation_id="executions_delete_outputs",
+        request=None,
+        responses={204: None},
+        description="Frees what an ended execution left; its events say so.",
+    )
+    def delete(self, request: Request, execution_id: UUID) -> Response:
+        read_body(NoInput, request)
+        user = user_of(request)
+        find(executions_of(user), execution_id)
+        delete_outputs(execution_id, by=user.get_username())
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -30,6 +30,7 @@ STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.ArtifactHashMismatch: HTTPStatus.CONFLICT,
+    errors.QuotaExceeded: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.WorkerLeaseLost: HTTPStatus.CONFLICT,
     errors.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -18,6 +18,7 @@ from jobs.api import (
     jobs,
     problems,
     secrets,
+    usage,
     worker_runs,
     worker_standing,
 )
@@ -73,6 +74,7 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/claim", worker_standing.WorkerClaim.as_view()),
     path("workers/<uuid:worker_id>/drain", worker_standing.WorkerDrain.as_view()),
     path("workers/<uuid:worker_id>/leave", worker_standing.WorkerLeave.as_view()),
+    path("usage", usage.Usage.as_view()),
     path("queues", fleet.Queues.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),

@@ -1,6 +1,6 @@
 """The data model: tables, constraints and the indexes that serve one named query each."""
 
-from jobs.models.artifact import Artifact, Output
+from jobs.models.artifact import Artifact, Output, OwnerQuota
 from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
@@ -52,6 +52,7 @@ __all__ = [
     "LogSegment",
     "Output",
     "Overlap",
+    "OwnerQuota",
     "Queue",
     "ReaperStamp",
     "RetentionMark",

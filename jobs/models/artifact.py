@@ -28,6 +28,11 @@ class Artifact(models.Model):
     verified_at = models.DateTimeField(
         null=True, editable=False, help_text="When the stored bytes were seen to be the announced ones."
     )
+    deleted_at = models.DateTimeField(
+        null=True,
+        editable=False,
+        help_text="Its bytes are gone; the row stays for versions that nothing runs any more.",
+    )
 
     class Meta:
         constraints = [
@@ -39,6 +44,10 @@ class Artifact(models.Model):
             # collect_orphans: who else names the same bytes.
             models.Index(fields=["sha256"], name="artifact_by_hash"),
             models.Index(fields=["doomed_at"], name="artifact_doomed", condition=Q(doomed_at__isnull=False)),
+            # storage_use: what an owner keeps, from the index alone.
+            models.Index(
+                fields=["owner"], include=["size"], name="artifact_bytes_by_owner", condition=Q(deleted_at__isnull=True)
+            ),
         ]
 
     def __str__(self) -> str:
@@ -47,6 +56,10 @@ class Artifact(models.Model):
 
 class Output(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # Of its job, which never changes hands: what an owner keeps is summed up by it.
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="outputs", db_index=False
+    )
     attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="outputs")
     name = models.CharField(max_length=1024)
     size = models.BigIntegerField()
@@ -57,6 +70,21 @@ class Output(models.Model):
             models.UniqueConstraint(fields=["attempt", "name"], name="output_name_once_per_attempt"),
             models.CheckConstraint(condition=Q(sha256__regex=r"^[0-9a-f]{64}$"), name="output_sha256_hex"),
         ]
+        # storage_use
+        indexes = [models.Index(fields=["owner"], include=["size"], name="output_bytes_by_owner")]
 
     def __str__(self) -> str:
         return self.name
+
+
+class OwnerQuota(models.Model):
+    """What one owner may keep in the object store, where that is not what everybody may."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="quota")
+    storage_mb = models.PositiveIntegerField(
+        help_text="Artifacts and published outputs together, in megabytes; 0: without limit."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.storage_mb} MB of {self.owner_id}"

@@ -17,9 +17,10 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from jobs import conf, storage
-from jobs.errors import InvalidInput, NotFound
+from jobs import conf, sql, storage
+from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Artifact
+from jobs.services import storage_quota
 from jobs.services.database import bounded
 
 # One that was wanted this recently need not be written again: its grace is far from over.
@@ -33,6 +34,11 @@ class Upload:
     url: str
     headers: dict[str, str]
     method: str = "PUT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ def store_script(*, owner: User, script: str) -> Artifact:
         sha256=sha256,
         verified_at__isnull=False,
         doomed_at__isnull=True,
+        deleted_at__isnull=True,
         wanted_at__gt=Now() - WANTED_RECENTLY,
     ).first()
     if known is not None:
@@ -88,7 +95,7 @@ def complete_artifact(artifact: Artifact) -> Artifact:
 
 def use_artifact(*, owner: User, artifact_id: UUID | None) -> Artifact | None:
     """The owner's artifact, which is not collected from now until long after the job that wants it is stored."""
-    if artifact_id is None or not Artifact.objects.filter(owner=owner, id=artifact_id).exists():
+    if artifact_id is None or not Artifact.objects.filter(owner=owner, id=artifact_id, deleted_at=None).exists():
         return None
     return _keep(artifact_id)
 
@@ -98,7 +105,11 @@ def use_artifacts(*, owner: User, artifact_ids: Collection[UUID]) -> dict[UUID, 
     kept = {
         artifact.id: artifact
         for artifact in Artifact.objects.filter(
-            owner=owner, id__in=artifact_ids, doomed_at__isnull=True, wanted_at__gt=Now() - WANTED_RECENTLY
+            owner=owner,
+            id__in=artifact_ids,
+            doomed_at__isnull=True,
+            deleted_at__isnull=True,
+            wanted_at__gt=Now() - WANTED_RECENTLY,
         )
     }
     for artifact_id in set(artifact_ids) - set(kept):
@@ -106,6 +117,13 @@ def use_artifacts(*, owner: User, artifact_ids: Collection[UUID]) -> dict[UUID, 
         if artifact is not None:
             kept[artifact_id] = artifact
     return kept
+
+
+def hold_artifacts(artifact_ids: Collection[UUID]) -> None:
+    """To be called in the transaction that stores a version: what it names has its bytes, and keeps them."""
+    wanted = set(artifact_ids)
+    if len(sql.fetch("hold_artifacts", {"ids": list(wanted)}, _Held)) != len(wanted):
+        raise Conflict("An artifact that the job names was deleted a moment ago; upload it, or submit the job, again.")
 
 
 def lock_hash(sha256: str) -> None:
@@ -118,9 +136,16 @@ def _want(*, owner: User, sha256: str, size: int) -> Artifact:
     """The owner's row for these bytes, made if need be."""
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_hash(sha256)
-        artifact, created = Artifact.objects.get_or_create(owner=owner, sha256=sha256, defaults={"size": size})
-        if not created:
-            _rescue(artifact)
+        # Nobody else makes, changes or deletes it while the lock of its hash is ours.
+        artifact = Artifact.objects.filter(owner=owner, sha256=sha256).first()
+        grows_by = (
+            size if artifact is None or artifact.deleted_at else 0 if artifact.verified_at else size - artifact.size
+        )
+        if grows_by > 0:
+            storage_quota.check_room(owner.pk, grows_by)
+        if artifact is None:
+            return Artifact.objects.create(owner=owner, sha256=sha256, size=size)
+        _rescue(artifact)
         if artifact.verified_at is None and artifact.size != size:
             # Nothing was stored under the first announcement, so the second one simply corrects it.
             Artifact.objects.filter(id=artifact.id).update(size=size)
@@ -129,13 +154,13 @@ def _want(*, owner: User, sha256: str, size: int) -> Artifact:
 
 
 def _keep(artifact_id: UUID) -> Artifact | None:
-    artifact = Artifact.objects.filter(id=artifact_id).first()
+    artifact = Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).first()
     if artifact is None:
         return None
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_hash(artifact.sha256)
         # Read anew: it may have been collected while we waited.
-        artifact = Artifact.objects.filter(id=artifact_id).first()
+        artifact = Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).first()
         if artifact is not None:
             _rescue(artifact)
     return artifact
@@ -147,8 +172,10 @@ def _rescue(artifact: Artifact) -> None:
         # Its collection may have been interrupted after the bytes had gone.
         stored = storage.artifact_size(artifact.sha256) == artifact.size
         artifact.verified_at = artifact.verified_at if stored else None
-    artifact.doomed_at = None
-    Artifact.objects.filter(id=artifact.id).update(verified_at=artifact.verified_at, doomed_at=None, wanted_at=Now())
+    artifact.doomed_at = artifact.deleted_at = None
+    Artifact.objects.filter(id=artifact.id).update(
+        verified_at=artifact.verified_at, doomed_at=None, deleted_at=None, wanted_at=Now()
+    )
 
 
 def _verify(artifact: Artifact) -> Artifact:

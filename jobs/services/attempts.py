@@ -10,18 +10,17 @@ from django.db import transaction
 
 from jobs import outcome, sql, wakeups
 from jobs.errors import StaleAttempt
-from jobs.models import Attempt, Delivery, Output
+from jobs.models import Delivery
 from jobs.outcome import Verdict
 from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.retry_policy import parse_retry_policy
 from jobs.services import endings, transitions
 from jobs.services.database import bounded
+from jobs.services.outputs import MAX_ERROR_LENGTH, publish_outputs
 from jobs.services.secret_grants import open_secrets
 from jobs.services.transitions import Ending
 from jobs.states import Move, Reason, State
 from jobs.storable import storable_text
-
-MAX_ERROR_LENGTH = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +80,9 @@ def _finish(hold: Hold, report: Report) -> Moved:
             seed=hold.execution_id.bytes,
         )
         moved = transitions.end(hold, _ending(report, verdict))
-        if report.outputs and moved.state == State.SUCCEEDED:
-            attempt = Attempt.objects.get(execution_id=hold.execution_id, number=hold.attempt)
-            Output.objects.bulk_create(
-                Output(attempt=attempt, name=o.name, size=o.size, sha256=o.sha256) for o in report.outputs
-            )
         endings.settle_endings([moved])
+        if report.outputs and moved.state == State.SUCCEEDED:
+            publish_outputs(hold, report.outputs)
     return moved
 
 

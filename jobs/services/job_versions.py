@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from jobs.errors import InvalidInput
 from jobs.models import Artifact, Job, JobVersion, Queue, VersionInput
 from jobs.retry_policy import parse_retry_policy
-from jobs.services.artifacts import store_script, use_artifact, use_artifacts
+from jobs.services.artifacts import hold_artifacts, store_script, use_artifact, use_artifacts
 from jobs.services.job_spec import InputSpec, JobSpec, SecretSpec
 from jobs.services.secret_grants import grants_of, store_grants
 
@@ -59,6 +59,7 @@ def put_in_force(job: Job, wanted: VersionFields, inputs: Inputs, secrets: Seque
         VersionInput(version=version, path=path, artifact=artifact) for path, artifact in inputs.items()
     )
     store_grants(version, secrets)
+    hold_artifacts([version.artifact_id, *(artifact.id for artifact in inputs.values())])
     job.save(update_fields=["current_version", "updated_at"])
 
 

@@ -21,6 +21,7 @@ from jobs import conf, sql, storage
 from jobs.errors import StorageUnavailable
 from jobs.models import Artifact, Execution, Output
 from jobs.models.ids import first_id
+from jobs.services.artifact_deletion import is_kept_by_others
 from jobs.services.artifacts import lock_hash
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
@@ -120,7 +121,7 @@ def collect_artifact(artifact_id: UUID) -> bool:
             Artifact.objects.filter(id=artifact_id).update(doomed_at=None)
             return False
         keys = [storage.upload_key(artifact_id)]
-        if not Artifact.objects.filter(sha256=sha256).exclude(id=artifact_id).exists():
+        if not is_kept_by_others(sha256, artifact_id):
             keys.append(storage.artifact_key(sha256))
         storage.delete_objects(keys)
         Artifact.objects.filter(id=artifact_id).delete()

@@ -167,6 +167,7 @@ PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
 PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
 PUNCTUAL_RETENTION_DAYS = environment.retention_days
 PUNCTUAL_SECRETS_KEYS = environment.secrets_keys.get_secret_value() if environment.secrets_keys else ""
+PUNCTUAL_OWNER_STORAGE_MB = environment.owner_storage_mb
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()

@@ -57,6 +57,7 @@ class Environment(BaseSettings):
     beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
     retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
 
+    owner_storage_mb: int = Field(10_240, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_STORAGE_MB")
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
     waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")
 

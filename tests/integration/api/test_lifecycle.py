@@ -14,12 +14,12 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from jobs import storage
-from jobs.models import Attempt, Execution, Output, Schedule
+from jobs.models import Attempt, Execution, Schedule
 from jobs.protocol import Chunk, Report
 from jobs.services import attempts, placement
 from jobs.services.logs import append_chunks
 from jobs.states import Reason, State
-from tests.factories import hold_of, make_execution, make_job, make_worker
+from tests.factories import hold_of, make_execution, make_job, make_output, make_worker
 from tests.integration.api.conftest import API, execution_of
 
 Submit = Callable[..., dict[str, Any]]
@@ -197,7 +197,7 @@ def test_outputs_have_working_links(client: APIClient, owner: User, bucket: None
     data = b"report"
     sha256 = hashlib.sha256(data).hexdigest()
     storage.put_output(storage.output_key(execution.id, 1, sha256), sha256, len(data), io.BytesIO(data))
-    Output.objects.create(attempt=Attempt.objects.get(), name="out/a.html", size=len(data), sha256=sha256)
+    make_output(Attempt.objects.get(), name="out/a.html", size=len(data), sha256=sha256)
 
     (file,) = client.get(f"{API}/executions/{execution.id}/outputs").json()["results"]
 

@@ -22,7 +22,7 @@ from jobs.models import (
     VersionSecret,
     Worker,
 )
-from tests.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
+from tests.factories import make_execution, make_job, make_output, make_schedule, make_user, make_worker, run_on
 
 pytestmark = pytest.mark.django_db
 
@@ -144,7 +144,7 @@ def test_queues_workers_and_files() -> None:
     refused(Artifact, "artifact_sha256_hex", sha256="X" * 64)
     refused(Artifact, "artifact_size_not_negative", size=-1)
     run_on(make_worker(), make_execution())
-    Output.objects.create(attempt=Attempt.objects.get(), name="a", size=1, sha256="0" * 64)
+    make_output(Attempt.objects.get(), name="a")
     refused(Output, "output_sha256_hex", sha256="")
 
 

@@ -20,12 +20,12 @@ from uuid_utils import compat
 
 from jobs import conf, storage
 from jobs.errors import NotFound
-from jobs.models import Artifact, Attempt, Execution, JobVersion, Output, VersionInput
+from jobs.models import Artifact, Attempt, Execution, JobVersion, VersionInput
 from jobs.services import orphans
 from jobs.services.artifacts import announce_artifact, complete_artifact, store_script, use_artifact
 from jobs.services.orphans import SweepResult, sweep_orphans
 from jobs.tasks import sweep_orphans as sweep_orphans_task
-from tests.factories import make_execution, make_job, make_user, make_worker
+from tests.factories import make_execution, make_job, make_output, make_user, make_worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket", "_empty_store")]
 
@@ -303,7 +303,7 @@ def published(execution_id: UUID, key: str) -> None:
         placed_at=now,
         claimed_at=now,
     )
-    Output.objects.create(attempt=attempt, name="out", size=9, sha256=key.rsplit("/", 1)[-1])
+    make_output(attempt, size=9, sha256=key.rsplit("/", 1)[-1])
 
 
 def test_outputs_of_pruned_executions_and_of_attempts_that_did_not_win_go() -> None:

@@ -32,7 +32,7 @@ from jobs.services import retention
 from jobs.services.retention import PruneResult, prune_history
 from jobs.tasks import prune_history as prune_history_task
 from tests.concurrency.connections import at_once
-from tests.factories import make_execution, make_job, make_schedule, make_worker
+from tests.factories import make_execution, make_job, make_output, make_schedule, make_worker
 
 pytestmark = pytest.mark.django_db
 
@@ -70,7 +70,7 @@ def attempt(execution_id: UUID, at: datetime) -> Attempt:
         placed_at=at,
         claimed_at=at,
     )
-    Output.objects.create(attempt=made, name="out", size=1, sha256="0" * 64)
+    make_output(made)
     return made
 
 

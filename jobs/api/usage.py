@@ -1,0 +1,30 @@
+"""/usage: what the caller uses, and may use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api.views import ApiView, user_of
+from jobs.services.storage_quota import read_use
+
+
+class StorageUseOutput(serializers.Serializer[Any]):
+    used_bytes = serializers.IntegerField()
+    artifacts_bytes = serializers.IntegerField()
+    outputs_bytes = serializers.IntegerField()
+    quota_bytes = serializers.IntegerField(help_text="0: without limit.")
+
+
+class OwnUseOutput(serializers.Serializer[Any]):
+    storage = StorageUseOutput()
+
+
+class Usage(ApiView):
+    @extend_schema(operation_id="usage_read", responses=OwnUseOutput)
+    def get(self, request: Request) -> Response:
+        return Response(OwnUseOutput({"storage": read_use(user_of(request).pk)}).data)

@@ -1,0 +1,76 @@
+"""Deletes an artifact that nothing can run any more.
+
+What may still run names it: the version in force of a job that is not cancelled, and any version that an unfinished
+execution runs. Versions that are only history keep the row, without its bytes. The row is locked against new versions
+(see `artifacts.hold_artifacts`), and bytes go under the lock of their hash, when no other row keeps them.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+
+from jobs import storage
+from jobs.errors import Conflict, NotFound
+from jobs.models import Artifact, Execution, JobState, JobVersion, VersionInput
+from jobs.services.artifacts import lock_hash
+from jobs.services.database import bounded
+from jobs.services.locking import UNFINISHED
+
+# Longer than the object store is waited for, so that the lock outlasts the deletion that it guards.
+HOLD_SECONDS = 45.0
+JOBS_NAMED = 5
+
+
+def delete_artifact(artifact_id: UUID) -> None:
+    """Its bytes are gone when this returns, unless somebody else keeps the same."""
+    sha256 = Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).values_list("sha256", flat=True).first()
+    if sha256 is None:
+        raise NotFound
+    with transaction.atomic(), bounded(statement_seconds=HOLD_SECONDS):
+        lock_hash(sha256)
+        # Against versions that are just being stored, too.
+        artifact = Artifact.objects.select_for_update().filter(id=artifact_id, deleted_at__isnull=True).first()
+        if artifact is None:
+            raise NotFound
+        _refuse_if_used(artifact_id)
+        keys = [storage.upload_key(artifact_id)]
+        if not is_kept_by_others(sha256, artifact_id):
+            keys.append(storage.artifact_key(sha256))
+        # Before the row: killed in between, it is still listed and can be deleted again.
+        storage.delete_objects(keys)
+        if artifact.versions.exists() or artifact.inputs.exists():
+            Artifact.objects.filter(id=artifact_id).update(deleted_at=Now(), verified_at=None, doomed_at=None)
+        else:
+            artifact.delete()
+
+
+def is_kept_by_others(sha256: str, artifact_id: UUID) -> bool:
+    return Artifact.objects.filter(sha256=sha256, deleted_at__isnull=True).exclude(id=artifact_id).exists()
+
+
+def with_use(artifacts: QuerySet[Artifact]) -> QuerySet[Artifact]:
+    """Each says whether something may still run it, as `in_use`."""
+    programs = _runnable(JobVersion.objects.filter(artifact=OuterRef("pk")))
+    inputs = VersionInput.objects.filter(artifact=OuterRef("pk"), version__in=_runnable(JobVersion.objects.all()))
+    return artifacts.annotate(in_use=Exists(programs) | Exists(inputs))
+
+
+def _refuse_if_used(artifact_id: UUID) -> None:
+    program = Q(artifact=artifact_id)
+    given = Q(id__in=VersionInput.objects.filter(artifact=artifact_id).values("version"))
+    using = _runnable(JobVersion.objects.filter(program | given))
+    names = list(using.order_by("job_id").values_list("job__name", flat=True).distinct()[: JOBS_NAMED + 1])
+    if names:
+        more = " and others" if len(names) > JOBS_NAMED else ""
+        raise Conflict(
+            f"Jobs still use the artifact: {', '.join(names[:JOBS_NAMED])}{more}; edit or cancel them first."
+        )
+
+
+def _runnable(versions: QuerySet[JobVersion]) -> QuerySet[JobVersion]:
+    unfinished = Execution.objects.filter(job=OuterRef("job"), version=OuterRef("pk"), state__in=UNFINISHED)
+    return versions.filter(Q(current_of__isnull=False) & ~Q(job__state=JobState.CANCELLED) | Q(Exists(unfinished)))

@@ -1,0 +1,166 @@
+"""What an owner keeps is counted from what there is, bounded, listed and deleted; nothing that may still run goes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from jobs import storage
+from jobs.models import Artifact, Attempt, Execution, ExecutionEvent, Output, OwnerQuota
+from jobs.protocol import Report, StoredOutput
+from jobs.services.artifacts import store_script
+from jobs.services.attempts import finish_attempt
+from jobs.states import Reason
+from tests.factories import make_execution, make_job, make_worker, run_on
+from tests.integration.api.conftest import API, execution_of, job_body
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket")]
+MEGABYTE = 1024 * 1024
+Submit = Callable[..., dict[str, Any]]
+
+
+def script() -> str:
+    return f"echo {secrets.token_hex(16)}"
+
+
+def announce(client: APIClient, size: int) -> Any:
+    return client.post(f"{API}/artifacts", {"sha256": secrets.token_hex(32), "size": size}, format="json")
+
+
+def use_of(client: APIClient) -> dict[str, int]:
+    used: dict[str, int] = client.get(f"{API}/usage").json()["storage"]
+    return used
+
+
+def run(owner: User, files: dict[str, bytes]) -> tuple[Execution, Attempt]:
+    """A run that ended well and left these."""
+    execution = make_execution(job=make_job(owner=owner))
+    hold = run_on(make_worker(), execution)
+    outputs = []
+    for name, data in files.items():
+        sha256 = hashlib.sha256(data).hexdigest()
+        storage.put_output(storage.output_key(execution.id, 1, sha256), sha256, len(data), io.BytesIO(data))
+        outputs.append(StoredOutput(name, len(data), sha256))
+    finish_attempt(hold, Report(Reason.EXIT, exit_code=0, outputs=outputs, error="said before"))
+    execution.refresh_from_db()
+    return execution, Attempt.objects.get(execution=execution)
+
+
+def test_what_is_used_is_the_sum_of_artifacts_and_outputs(client: APIClient, owner: User, stranger: APIClient) -> None:
+    announce(client, 1000)
+    run(owner, {"a": b"x" * 30, "b": b"y" * 4})
+    # The factory's own artifact has a byte.
+    assert use_of(client) == {
+        "used_bytes": 1035, "artifacts_bytes": 1001, "outputs_bytes": 34, "quota_bytes": 10240 * MEGABYTE,
+    }  # fmt: skip
+    assert use_of(stranger)["used_bytes"] == 0
+
+
+def test_what_would_exceed_the_quota_is_refused_and_not_kept(
+    client: APIClient, owner: User, settings: Settings
+) -> None:
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 2
+    assert announce(client, MEGABYTE).status_code == 201
+    refused = announce(client, MEGABYTE + 1)
+    assert (refused.status_code, refused.json()["type"]) == (413, "urn:punctual:quota")
+    assert "1.0 MB of your 2 MB" in refused.json()["detail"]
+    assert announce(client, MEGABYTE).status_code == 201
+    body = job_body(script=script())
+    assert client.post(f"{API}/jobs", body, format="json").status_code == 413
+    assert use_of(client)["used_bytes"] == 2 * MEGABYTE
+    OwnerQuota.objects.create(owner=owner, storage_mb=3)
+    assert client.post(f"{API}/jobs", body, format="json").status_code == 201
+    OwnerQuota.objects.update(storage_mb=0)
+    assert announce(client, 100 * MEGABYTE).status_code == 201
+
+
+def test_announcing_again_adds_only_what_it_grows_by(client: APIClient, settings: Settings) -> None:
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 1
+    body = {"sha256": secrets.token_hex(32), "size": MEGABYTE}
+    for _ in range(2):
+        assert client.post(f"{API}/artifacts", body, format="json").status_code == 201
+    assert client.post(f"{API}/artifacts", body | {"size": MEGABYTE + 1}, format="json").status_code == 413
+    assert use_of(client)["used_bytes"] == MEGABYTE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outputs_beyond_the_quota_are_left_out_and_the_run_ends_as_it_did(owner: User, settings: Settings) -> None:
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 1
+    big, small = secrets.token_bytes(MEGABYTE), b"small"
+    execution, attempt = run(owner, {"big": big, "small": small})
+    assert (execution.state, attempt.reason) == ("succeeded", "exit")
+    assert attempt.error == "said before\nbig: left out: the owner's storage quota of 1 MB is used up"
+    assert [output.name for output in Output.objects.all()] == ["small"]
+    assert storage.stored_outputs(execution.id, 1) == {(hashlib.sha256(small).hexdigest(), 5)}, "no bytes stay behind"
+
+
+def test_artifacts_are_listed_newest_first_with_whether_they_are_used(
+    client: APIClient, submit: Submit, stranger: APIClient
+) -> None:
+    job = submit(script=script())
+    idle = announce(client, 5).json()
+    shown = client.get(f"{API}/artifacts").json()["results"]
+    assert [(each["in_use"], each["status"]) for each in shown] == [(False, "announced"), (True, "stored")]
+    assert shown[0]["id"] == idle["id"]
+    page = client.get(f"{API}/artifacts?limit=1").json()
+    assert len(client.get(page["next"]).json()["results"]) == 1
+    assert stranger.get(f"{API}/artifacts").json()["results"] == []
+    client.put(f"{API}/jobs/{job['id']}/cancel")
+    assert not client.get(f"{API}/artifacts").json()["results"][1]["in_use"]
+
+
+def test_what_a_job_may_run_is_not_deleted(client: APIClient, submit: Submit, stranger: APIClient) -> None:
+    text = script()
+    job = submit(script=text, name="nightly")
+    artifact = Artifact.objects.get()
+    address = f"{API}/artifacts/{artifact.id}"
+    assert stranger.delete(address).status_code == 404
+    refused = client.delete(address)
+    assert refused.status_code == 409
+    assert "nightly" in refused.json()["detail"]
+    # The version is no longer in force, and its execution has not ended.
+    assert client.patch(f"{API}/jobs/{job['id']}", {"script": script()}, format="json").status_code == 200
+    assert client.delete(address).status_code == 409
+    client.put(f"{API}/executions/{execution_of(job['id']).id}/cancel")
+    assert client.delete(address).status_code == 204
+    assert client.delete(address).status_code == client.get(address).status_code == 404
+    assert storage.artifact_size(artifact.sha256) is None
+    # History still names it, and the same bytes may come again.
+    assert store_script(owner=artifact.owner, script=text).id == artifact.id
+    assert storage.artifact_size(artifact.sha256) == artifact.size
+
+
+def test_what_another_owner_keeps_too_stays_for_them(client: APIClient, owner: User, stranger: APIClient) -> None:
+    text = script()
+    mine = store_script(owner=owner, script=text)
+    theirs = stranger.post(f"{API}/jobs", job_body(script=text), format="json").json()
+    assert client.delete(f"{API}/artifacts/{mine.id}").status_code == 204
+    assert not Artifact.objects.filter(id=mine.id).exists()
+    assert storage.artifact_size(mine.sha256) == len(text)
+    assert execution_of(theirs["id"]).version.artifact.verified_at is not None
+
+
+def test_outputs_are_deleted_and_the_execution_says_so(client: APIClient, owner: User, stranger: APIClient) -> None:
+    execution, _ = run(owner, {"a": b"one", "b": b"two!"})
+    address = f"{API}/executions/{execution.id}/outputs"
+    assert stranger.delete(address).status_code == 404
+    for _ in range(2):
+        assert client.delete(address).status_code == 204
+    assert client.get(address).json()["results"] == []
+    assert storage.stored_outputs(execution.id, 1) == set()
+    event = ExecutionEvent.objects.get(execution_id=execution.id, name="outputs.deleted")
+    assert event.detail == {"by": owner.username, "files": 2, "bytes": 7}
+    assert use_of(client)["outputs_bytes"] == 0
+
+
+def test_outputs_of_what_has_not_ended_are_not_deleted(client: APIClient, owner: User) -> None:
+    execution = make_execution(job=make_job(owner=owner))
+    assert client.delete(f"{API}/executions/{execution.id}/outputs").status_code == 409
