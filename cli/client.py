@@ -24,6 +24,7 @@ from cli.records import (
     LogPage,
     Output,
     Queue,
+    Secret,
     Upload,
     Worker,
     as_objects,
@@ -97,6 +98,23 @@ class Client:
 
     def delete_calendar(self, calendar_id: str) -> None:
         self._transport.send("DELETE", f"calendars/{_segment(calendar_id)}")
+
+    # secrets
+
+    def secrets(self, *, name: str | None = None, limit: int = 50) -> list[Secret]:
+        return [Secret.parse(item) for item in self._listing("secrets", _given(name=name), limit)]
+
+    def secret(self, secret_id: str) -> Secret:
+        return Secret.parse(self._transport.get(f"secrets/{_segment(secret_id)}"))
+
+    def create_secret(self, name: str, value: str) -> Secret:
+        return Secret.parse(self._transport.send("POST", "secrets", {"name": name, "value": value}))
+
+    def rotate_secret(self, secret_id: str, value: str) -> Secret:
+        return Secret.parse(self._transport.send("PUT", f"secrets/{_segment(secret_id)}", {"value": value}))
+
+    def delete_secret(self, secret_id: str) -> None:
+        self._transport.send("DELETE", f"secrets/{_segment(secret_id)}")
 
     # executions
 

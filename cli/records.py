@@ -106,6 +106,29 @@ class Calendar:
 
 
 @dataclass(frozen=True)
+class Secret:
+    """All that anybody is told of one; its value is not."""
+
+    id: str
+    name: str
+    owner: str
+    version: int
+    updated_at: str
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Secret:
+        return cls(
+            id=_text(data, "id"),
+            name=_text(data, "name"),
+            owner=_text(data, "owner"),
+            version=_number(data, "version"),
+            updated_at=_text(data, "updated_at"),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
 class Execution:
     id: str
     job_id: str

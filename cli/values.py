@@ -81,6 +81,14 @@ def parse_input(word: str) -> tuple[str, str]:
     return path, file
 
 
+def parse_grant(word: str, *, place: str) -> tuple[str, str]:
+    """`VAR=SECRET` or `PATH=SECRET`: where the program finds it, and what it is called."""
+    where, separator, name = word.partition("=")
+    if not separator or not where or not name:
+        raise UsageMistakeError(f"{word!r} does not give a secret: write it as {place}=NAME, by the secret's name.")
+    return where, name
+
+
 @dataclass(frozen=True)
 class After:
     """A job that has to end in a certain way before another one runs."""

@@ -30,6 +30,8 @@ from cli.commands.job_options import (
     RetriesOption,
     RetryOnOption,
     RuntimeOption,
+    SecretFileOption,
+    SecretOption,
     StdinOption,
     TimeoutOption,
     ZoneOption,
@@ -37,6 +39,7 @@ from cli.commands.job_options import (
     dependencies_of,
     retry_of,
     schedules_of,
+    secrets_of,
     specification_of,
 )
 from cli.commands.options import JobArgument, YesOption
@@ -62,6 +65,9 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Read nothing on standard input.")] = False,
     inputs: InputOption = None,
     no_inputs: Annotated[bool, typer.Option("--no-inputs", help="Have no input files.")] = False,
+    secret: SecretOption = None,
+    secret_file: SecretFileOption = None,
+    no_secrets: Annotated[bool, typer.Option("--no-secrets", help="Be given no secrets.")] = False,
     every: EveryOption = None,
     cron: CronOption = None,
     at: AtOption = None,
@@ -84,18 +90,26 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     max_concurrency: ConcurrencyOption = None,
     network: NetworkOption = None,
 ) -> None:
-    """Change what is given and leave the rest. --every, --cron and --at replace the schedules, --input all inputs."""
+    """Change what is given and leave the rest.
+
+    --every, --cron and --at replace the schedules, --input all inputs, --secret and --secret-file all secrets.
+    """
     schedules = schedules_of(every or [], cron or [], at or [], tz, calendar)
     if no_schedules and (schedules or calendar is not None):
         raise UsageMistakeError("--no-schedules has no meaning beside --every, --cron, --at or --calendar.")
     if no_after and after:
         raise UsageMistakeError("--no-after has no meaning beside --after.")
+    secrets = secrets_of(secret, secret_file)
+    if no_secrets and secrets:
+        raise UsageMistakeError("--no-secrets has no meaning beside --secret or --secret-file.")
     check_given(stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs)
     changes = specification_of(
         arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
     )
     if name is not None:
         changes["name"] = name
+    if secrets or no_secrets:
+        changes["secrets"] = secrets
     if retry := retry_of(retries, backoff, retry_on):
         changes["retry"] = retry
     for word in after or []:

@@ -15,7 +15,7 @@ from cli.app import resolve_job
 from cli.client import Client
 from cli.errors import UsageMistakeError
 from cli.programs import Runtime
-from cli.values import parse_after, parse_assignment, parse_duration, parse_instant, parse_zone
+from cli.values import parse_after, parse_assignment, parse_duration, parse_grant, parse_instant, parse_zone
 
 RuntimeOption = Annotated[Runtime | None, typer.Option(help="Default: guessed from the file.")]
 ArgOption = Annotated[list[str] | None, typer.Option(help="An argument of the program (repeat).")]
@@ -27,6 +27,12 @@ StdinOption = Annotated[
 ]
 InputOption = Annotated[
     list[str] | None, typer.Option("--input", metavar="PATH=FILE", help="A file that the program finds there (repeat).")
+]
+SecretOption = Annotated[
+    list[str] | None, typer.Option("--secret", metavar="VAR=NAME", help="A secret, in this variable (repeat).")
+]
+SecretFileOption = Annotated[
+    list[str] | None, typer.Option("--secret-file", metavar="PATH=NAME", help="A secret, in a file there (repeat).")
 ]
 EveryOption = Annotated[list[str] | None, typer.Option(metavar="DURATION", help="Run every 30s, 5m, 1h (repeat).")]
 CronOption = Annotated[
@@ -102,6 +108,12 @@ def resources_of(words: list[str] | None) -> dict[str, int] | None:
             raise UsageMistakeError(f"{word!r} is not a resource: write it as NAME=AMOUNT, such as gpu=1.")
         amounts[name] = int(amount)
     return amounts or None
+
+
+def secrets_of(variables: list[str] | None, files: list[str] | None) -> list[dict[str, object]]:
+    grants = [(parse_grant(word, place="VAR"), "env") for word in variables or []]
+    grants += [(parse_grant(word, place="PATH"), "file") for word in files or []]
+    return [{"name": name, kind: where} for (where, name), kind in grants]
 
 
 def schedules_of(

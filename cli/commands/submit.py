@@ -32,12 +32,15 @@ from cli.commands.job_options import (
     RetriesOption,
     RetryOnOption,
     RuntimeOption,
+    SecretFileOption,
+    SecretOption,
     StdinOption,
     TimeoutOption,
     ZoneOption,
     dependencies_of,
     retry_of,
     schedules_of,
+    secrets_of,
     specification_of,
 )
 from cli.commands.options import WaitLimitOption, WaitOption
@@ -58,6 +61,8 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     env: EnvOption = None,
     stdin: StdinOption = None,
     inputs: InputOption = None,
+    secret: SecretOption = None,
+    secret_file: SecretFileOption = None,
     every: EveryOption = None,
     cron: CronOption = None,
     at: AtOption = None,
@@ -95,6 +100,8 @@ def submit(  # noqa: PLR0917  each is an option of the command line
             arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
         ),
     }
+    if secrets := secrets_of(secret, secret_file):
+        specification["secrets"] = secrets
     if schedules:
         specification["schedules"] = schedules
     if retry := retry_of(retries, backoff, retry_on):

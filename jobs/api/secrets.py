@@ -21,6 +21,10 @@ from jobs.querysets.visibility import visible_to
 from jobs.services import secrets
 
 
+class SecretQuery(PageQuery):
+    name = serializers.CharField(required=False, max_length=63, help_text="Only the one that is called so.")
+
+
 class SecretValueInput(StrictSerializer):
     value = TextField(
         write_only=True,
@@ -47,10 +51,10 @@ def secrets_of(user: User) -> QuerySet[Secret]:
 
 
 class Secrets(ApiView):
-    @extend_schema(operation_id="secrets_list", parameters=[PageQuery], responses=page_of(SecretOutput))
+    @extend_schema(operation_id="secrets_list", parameters=[SecretQuery], responses=page_of(SecretOutput))
     def get(self, request: Request) -> Response:
-        read_query(PageQuery, request)
-        return page(secrets_of(user_of(request)), request, SecretOutput)
+        wanted = {"name": name} if (name := read_query(SecretQuery, request).get("name")) is not None else {}
+        return page(secrets_of(user_of(request)).filter(**wanted), request, SecretOutput)
 
     @extend_schema(operation_id="secrets_create", request=SecretInput, responses={201: SecretOutput})
     def post(self, request: Request) -> Response:

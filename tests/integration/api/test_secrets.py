@@ -66,6 +66,7 @@ def test_a_list_comes_in_pages(client: APIClient) -> None:
     rest = client.get(first["next"]).json()
     assert [each["name"] for each in first["results"] + rest["results"]] == names[::-1]
     assert rest["next"] is None
+    assert [each["name"] for each in client.get(f"{API}/secrets?name=s1").json()["results"]] == ["s1"]
 
 
 @pytest.mark.parametrize("value", ["1234", "é" * 2, "x" * conf.MAX_SECRET_BYTES, "🔑" * (conf.MAX_SECRET_BYTES // 4)])

@@ -19,14 +19,14 @@ JOB = {
 }
 
 
-def punctual(*words: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+def punctual(*words: str, url: str | None = None, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PUNCTUAL_")}
     environment["PUNCTUAL_VAR"] = "/nonexistent"
     if url:
         environment |= {"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}
     return subprocess.run(
         [sys.executable, "-m", "cli", *words],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=60, check=False, input=typed,
     )  # fmt: skip
 
 
