@@ -98,11 +98,9 @@ def check_news(hold: Hold, waiting: Callable[..., Any]) -> None:
     assert not pages[0].standing.ended
 
 
-def test_the_end_is_told_at_once_with_what_was_written_before(
-    hold: Hold, waiting: Callable[..., Any], only_wake_ups: None
-) -> None:
-    pages, thread = waiting(hold, stream="stderr")
+def test_the_end_is_told_at_once(hold: Hold, waiting: Callable[..., Any], only_wake_ups: None) -> None:
     append_chunks(hold, [chunk(0, b"of the other stream")])
+    pages, thread = waiting(hold, stream="stderr")
     finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
     thread.join(timeout=15)
     assert (pages[0].chunks, pages[0].standing.ended) == ([], True)
