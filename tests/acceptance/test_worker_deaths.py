@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+import time
 from uuid import uuid4
 
 import pytest
@@ -17,9 +18,22 @@ from tests.waiting import wait_for
 # What the documents promise of a process that its supervisor restarts.
 CRASH_SECONDS = 10.0
 LATEST_SECONDS = 30.0  # of any one of them, on a machine that is busy with something else, too
-DEATHS = 5
+DEATHS = 6
 LOAD = 16
 WAITING = 1000
+# Says how far it has counted and when, a hundred times a second; the first attempt for longer than it will live.
+CHATTY = """\
+import os, time
+
+attempt = os.environ["PUNCTUAL_ATTEMPT"]
+with open(f"out/of-{attempt}", "w") as file:
+    file.write(attempt)
+for number in range(6000 if attempt == "1" else 50):
+    print(number, time.monotonic(), flush=True)
+    time.sleep(0.01)
+"""
+CHATTED = 150
+LOST_SECONDS = 1.0  # what documents say that a death may cost of a log
 # Asking for each through the API would take longer than all the rest.
 MULTIPLY = """
 INSERT INTO jobs_execution
@@ -74,6 +88,28 @@ def test_killed_while_it_runs(laboratory: Laboratory) -> None:
     execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
     assert laboratory.stack.log(execution, attempt=1).startswith("start"), "what the dead one wrote is kept"
     laboratory.check_aftermath()
+
+
+def test_killed_in_the_middle_of_a_chatty_run(laboratory: Laboratory) -> None:
+    """The log of the dead attempt is there up to the last second; what it had left in `out` is not published."""
+    worker, stack = laboratory.stack.process("worker"), laboratory.stack
+    job = laboratory.submit("chatty", 0, script=CHATTY)
+    execution = laboratory.execution(job, "running")
+    wait_for(lambda: len(counted(stack.log(execution))) >= CHATTED, "it has said much", seconds=30, every=0.05)
+    killed = laboratory.kill(worker)
+    killed_at = time.monotonic()
+    execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
+
+    former, latter = (counted(stack.log(execution, attempt=attempt)) for attempt in (1, 2))
+    for lines in (former, latter):
+        assert [number for number, _ in lines] == list(range(len(lines))), "none is missing and none is there twice"
+    assert former[-1][1] > killed_at - LOST_SECONDS
+    check_output(laboratory, execution["id"])
+    laboratory.check_aftermath()
+
+
+def counted(log: str) -> list[tuple[int, float]]:
+    return [(int(number), float(at)) for number, at in (line.split() for line in log.splitlines())]
 
 
 def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
