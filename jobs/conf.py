@@ -72,6 +72,11 @@ MAX_DEPENDENCIES_PER_JOB = 100
 MAX_LOG_BYTES = (64 + 8) * 1024**2
 MAX_LOG_CHUNKS = 1_000_000
 
+# An append that was on its way when the attempt ended may be stored this much later: then the log is complete.
+LOG_COMPLETE_AFTER_SECONDS = 15.0
+# A search answers with what it has found after this long, and where to go on.
+LOG_SEARCH_SECONDS = 0.25
+
 # What a run may leave behind.
 MAX_OUTPUT_FILES = 1000
 MAX_OUTPUT_BYTES = 1024**3

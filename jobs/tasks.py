@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs import due_window
-from jobs.services import backfilling, orphans, partitions, retention
+from jobs.services import backfilling, log_indexing, orphans, partitions, retention
 from jobs.services.database import bounded
 
 
@@ -28,6 +28,12 @@ def refill_due_window() -> int:
 @shared_task(name="jobs.advance_backfills")
 def advance_backfills() -> dict[str, int]:
     return asdict(backfilling.advance_backfills())
+
+
+@shared_task(name="jobs.index_logs")
+def index_logs() -> dict[str, object]:
+    indexed = log_indexing.index_logs()
+    return asdict(indexed) | {"reached_at": indexed.reached_at and indexed.reached_at.isoformat()}
 
 
 @shared_task(name="jobs.prune_history")

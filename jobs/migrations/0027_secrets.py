@@ -14,7 +14,7 @@ REASONS = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("jobs", "0025_log_index")]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("jobs", "0026_log_search")]
 
     operations = [
         migrations.RemoveConstraint(model_name="attempt", name="attempt_reason_iff_ended"),

@@ -16,7 +16,7 @@ from jobs.models.job import (
     Overlap,
     VersionInput,
 )
-from jobs.models.log import AttemptLog, LogChunk, LogPack, LogSegment
+from jobs.models.log import AttemptLog, LogChunk, LogIndexMark, LogPack, LogSegment
 from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
@@ -48,6 +48,7 @@ __all__ = [
     "JobState",
     "JobVersion",
     "LogChunk",
+    "LogIndexMark",
     "LogPack",
     "LogSegment",
     "Output",

@@ -37,11 +37,12 @@ class LogChunk(models.Model):
 class LogSegment(models.Model):
     """Consecutive chunks of one stream as searchable text, made some seconds after they were written."""
 
-    pk = models.CompositePrimaryKey("day", "execution_id", "attempt", "first_sequence", "stream")
+    pk = models.CompositePrimaryKey("day", "execution_id", "attempt", "first_sequence", "part")
     day = models.DateField()
     execution_id = models.UUIDField()
     attempt = models.PositiveIntegerField()
     first_sequence = models.PositiveIntegerField()
+    part = models.PositiveIntegerField(help_text="Which of the segments that begin in this chunk.")
     stream = models.CharField(max_length=6, choices=STREAMS)
     owner_id = models.IntegerField()
     job_id = models.UUIDField()
@@ -53,6 +54,20 @@ class LogSegment(models.Model):
     times = ArrayField(models.DateTimeField())
     carried = models.PositiveIntegerField(help_text="So many characters of the text end the segment before.")
     text = models.TextField()
+    # The text without case and in ASCII, whose trigrams are the same whatever the database's locale; null: lower(text).
+    folded = models.TextField(null=True, db_collation="C")  # noqa: DJ001 - null: not needed
+
+    class Meta:
+        indexes = [
+            # log_search: those of an owner, or of a job, the newest first. Its trigrams have an index that SQL makes.
+            models.Index(
+                fields=["owner_id", "day", "execution_id", "attempt", "first_sequence", "part"],
+                name="log_segment_by_owner",
+            ),
+            models.Index(
+                fields=["job_id", "day", "execution_id", "attempt", "first_sequence", "part"], name="log_segment_by_job"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.execution_id} attempt {self.attempt} {self.stream} from {self.first_sequence}"
@@ -79,9 +94,10 @@ class AttemptLog(models.Model):
     owner_id = models.IntegerField()
     job_id = models.UUIDField()
     indexed_to = models.IntegerField(default=-1, db_default=-1, help_text="The last sequence that can be searched.")
+    indexed_at = models.DateTimeField(null=True, help_text="Since when all of it can be searched, to its end.")
     # The ends of lines that were not complete when they were indexed: what follows is searched together with them.
-    stdout_carry = models.TextField(default="", db_default="", blank=True)
-    stderr_carry = models.TextField(default="", db_default="", blank=True)
+    stdout_carry = models.BinaryField(default=b"", db_default=b"")
+    stderr_carry = models.BinaryField(default=b"", db_default=b"")
     pack = models.ForeignKey(LogPack, null=True, on_delete=models.PROTECT, related_name="logs")
     pack_offset = models.BigIntegerField(null=True)
     pack_length = models.BigIntegerField(null=True)
@@ -96,9 +112,28 @@ class AttemptLog(models.Model):
             ),
         ]
         indexes = [
-            # index_logs and archive_logs: what is not settled yet.
+            # archive_logs: what is not settled yet.
             models.Index(fields=["day"], name="attempt_log_unsettled", condition=Q(settled_at__isnull=True)),
+            # index_logs: what may have more to index, in turn.
+            models.Index(
+                fields=["execution_id", "attempt"], name="attempt_log_unindexed", condition=Q(indexed_at__isnull=True)
+            ),
         ]
 
     def __str__(self) -> str:
         return f"log of {self.execution_id} attempt {self.attempt}"
+
+
+class LogIndexMark(models.Model):
+    """How far the index of the logs reaches: one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    reached_at = models.DateTimeField(null=True, help_text="What was stored before it can be searched.")
+    round_began_at = models.DateTimeField(null=True)
+    cursor = models.UUIDField(null=True, help_text="The execution that the present round goes on with.")
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="log_index_mark_is_one_row")]
+
+    def __str__(self) -> str:
+        return f"logs before {self.reached_at} can be searched"

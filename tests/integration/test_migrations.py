@@ -46,6 +46,7 @@ SEEDED = [
     "celery.backend_cleanup",
     "jobs.advance_backfills",
     "jobs.create_partitions",
+    "jobs.index_logs",
     "jobs.prune_history",
     "jobs.refill_due_window",
     "jobs.sweep_orphans",

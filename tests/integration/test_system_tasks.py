@@ -41,6 +41,7 @@ HOUSEKEEPING = {
     "celery.backend_cleanup",
     "jobs.advance_backfills",
     "jobs.create_partitions",
+    "jobs.index_logs",
     "jobs.prune_history",
     "jobs.refill_due_window",
     "jobs.sweep_orphans",
@@ -50,6 +51,7 @@ SEEDS = {
     "0006_due_window_task": "create_refill",
     "0007_backfill": "create_advance",
     "0009_housekeeping": "create_housekeeping",
+    "0026_log_search": "create_indexing",
 }
 
 
