@@ -8,26 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 from cli.client import Client
+from tests.acceptance.stack import Stack
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_COMMAND_SECONDS = 90
-
-
-class Stack(Protocol):
-    """What the `stack` fixture offers these tests."""
-
-    url: str
-    token: str
-    environment: Mapping[str, str]
-
 
 Ended = subprocess.CompletedProcess[str]
 

@@ -15,7 +15,8 @@ import pytest
 
 from cli.client import Client
 from cli.records import Execution
-from tests.acceptance.test_cli import ROOT, Stack, environment_of
+from tests.acceptance.stack import Stack
+from tests.acceptance.test_cli import ROOT, environment_of
 from tests.waiting import wait_for
 
 EXAMPLES = ROOT / "examples"
