@@ -99,10 +99,10 @@ class CountingProxy:
                 break
             to_client.write(await server.readexactly(1))
         ear = Ear(self._counted)
-        await asyncio.gather(_pump(client, to_server, None), _pump(server, to_client, ear))
+        await asyncio.gather(pump(client, to_server, None), pump(server, to_client, ear))
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, ear: Ear | None) -> None:
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, ear: Ear | None) -> None:
     try:
         while data := await source.read(READ_BYTES):
             if ear is not None:

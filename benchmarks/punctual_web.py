@@ -1,0 +1,50 @@
+"""Our web server as a measured process, and a client of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from benchmarks.laboratory import Laboratory
+from benchmarks.measured_process import MeasuredProcess
+from cli.client import Client
+from scheduler_project.embedded.ports import free_ports
+
+START_SECONDS = 30
+TOKEN = "pun_" + "b" * 40
+
+
+@contextmanager
+def punctual_web(room: Laboratory) -> Iterator[Client]:
+    """As the local stack runs it; the client's token belongs to a user of its own."""
+    from django.contrib.auth.models import User
+
+    from jobs.services.tokens import store_token
+
+    owner, is_new = User.objects.get_or_create(username="reader")
+    if is_new:
+        store_token(owner=owner, name="benchmark", secret=TOKEN)
+    port = next(free_ports())
+    serve = ("--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--blocking-threads", "32")
+    argv = (sys.executable, "-m", "granian", *serve, "scheduler_project.wsgi:application")
+    settings = {"ALLOWED_HOSTS": "127.0.0.1", "PUNCTUAL_HTTPS": "false"}
+    with MeasuredProcess("web", argv, room.directory, settings) as process:
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + START_SECONDS
+        while not _is_up(url):
+            if time.monotonic() > deadline or not process.is_running:
+                raise SystemExit(f"Web did not start:\n{process.log[-2000:]}")
+            time.sleep(0.1)
+        with Client(url, TOKEN) as client:
+            yield client
+
+
+def _is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
