@@ -97,7 +97,7 @@ class _Step:
 
 def index_logs(*, within_seconds: float = WITHIN_SECONDS) -> IndexResult:
     """One round over all logs that may have more, or as much of it as there is time for: the next run goes on."""
-    deadline, steps = time.monotonic() + within_seconds, [_Step()]
+    deadline, steps = time.monotonic() + within_seconds, [_index_step()]
     while steps[-1].ours and not steps[-1].finished and time.monotonic() < deadline:
         steps.append(_index_step())
     return IndexResult(

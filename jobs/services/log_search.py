@@ -38,10 +38,14 @@ MOST_DAYS_AT_ONCE = 32
 # Lines carry their worker's time, days the database's.
 CLOCKS_DIFFER = timedelta(days=1)
 LONGEST_RUN = timedelta(seconds=conf.MAX_TIMEOUT_SECONDS)
+_FAR = 2**31 - 1
 # The estimates for a day that has just begun are worth nothing: only plans of bounded cost are left to choose from.
 _BOUNDS = """SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', '1s', true),
- set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', %s, true), set_config('jit', 'off', true),
+ set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', %s, true),
+ set_config('enable_bitmapscan', %s, true), set_config('jit', 'off', true),
  set_config('max_parallel_workers_per_gather', '0', true)"""
+# Index and bitmap scans: a walk follows the order of an index, a question to the trigrams is answered as a bitmap.
+_SORTED, _BITMAP = ("on", "off"), ("off", "on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,10 @@ class _Candidate:
     def at(self, offset: int) -> Position:
         return Position(self.day, self.execution_id, self.attempt, self.first_sequence, self.part, offset)
 
+    def done(self) -> Position:
+        """Behind all of its lines: it is not read again."""
+        return replace(self.at(_FAR), part=self.part - 1)
+
     def chunk_at(self, offset: int) -> int:
         return max(0, bisect_right(self.offsets, offset) - 1)
 
@@ -144,7 +152,7 @@ class _Hunt:
         self._user, self._search, self._limit = user, search, limit
         self._places: list[Position] = []
         self._first_day, last_day = _days(search)
-        newest = Position(last_day, UUID(int=2**128 - 1), 2**31 - 1, 2**31 - 1, 2**31 - 1, 2**31 - 1)
+        newest = Position(last_day, UUID(int=2**128 - 1), _FAR, _FAR, _FAR, _FAR)
         self._position = newest if after is None or after.key > newest.key else after
         self._at_end = False
         self._walk_next, self._walks = WALK_SEGMENTS, 0
@@ -168,14 +176,14 @@ class _Hunt:
 
     def _walk(self) -> None:
         began, limit = time.monotonic(), self._walk_next
-        walked = self._fetch("walk_segments", limit, self._first_day, within=WALK_SECONDS, indexscan="on")
+        walked = self._fetch("walk_segments", limit, self._first_day, within=WALK_SECONDS, scans=_SORTED)
         met = self._take([each for each in walked if each.text is not None])
         if self.over:
             return
         if not walked or walked[-1].number < limit:
             self._at_end = True
             return
-        self._position = walked[-1].at(0)
+        self._position = walked[-1].done()
         self._walks += 1
         if time.monotonic() - began < 0.05:
             self._walk_next = min(limit * 4, MOST_WALKED_AT_ONCE)
@@ -188,7 +196,7 @@ class _Hunt:
         days = min(self._days_at_once - 1, max(0, (self._position.day - self._oldest_day).days))
         first_day = self._position.day - timedelta(days=days)
         try:
-            found = self._fetch("find_segments", FOUND_AT_ONCE, first_day, within=INDEX_SECONDS, indexscan="off")
+            found = self._fetch("find_segments", FOUND_AT_ONCE, first_day, within=INDEX_SECONDS, scans=_BITMAP)
         except OperationalError as error:
             if not isinstance(error.__cause__, errors.QueryCanceled):
                 raise
@@ -199,7 +207,7 @@ class _Hunt:
         if self.over:
             return
         if len(found) == FOUND_AT_ONCE:
-            self._position = found[-1].at(0)
+            self._position = found[-1].done()
             return
         self._days_at_once = min(self._days_at_once * 2, MOST_DAYS_AT_ONCE)
         if first_day <= self._oldest_day:
@@ -207,7 +215,9 @@ class _Hunt:
         else:
             self._position = Position(first_day, UUID(int=0), 0, 0, 0, 0)
 
-    def _fetch(self, name: str, limit: int, first_day: date, *, within: float, indexscan: str) -> list[_Candidate]:
+    def _fetch(
+        self, name: str, limit: int, first_day: date, *, within: float, scans: tuple[str, str]
+    ) -> list[_Candidate]:
         search, position = self._search, self._position
         needles = sorted(search.query.needles, key=len, reverse=True)
         parameters = {
@@ -228,7 +238,7 @@ class _Hunt:
         }
         with transaction.atomic():
             with connection.cursor() as cursor:
-                cursor.execute(_BOUNDS, [f"{int(within * 1000)}ms", indexscan])
+                cursor.execute(_BOUNDS, [f"{int(within * 1000)}ms", *scans])
             return sql.fetch(name, parameters, _Candidate)
 
     def _take(self, candidates: Sequence[_Candidate]) -> int:

@@ -70,10 +70,10 @@ def test_steps_are_bounded_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPa
     for hold in holds:
         write(hold, *(f"{number} {'x' * 30}\n" for number in range(10)))
         end_long_ago(hold)
-    steps = [index_logs(within_seconds=1e-9) for _ in range(3)]
+    steps = [index_logs(within_seconds=0) for _ in range(3)]
     assert not any(step.finished for step in steps)
     assert LogIndexMark.objects.get().reached_at is None
-    while not index_logs(within_seconds=1e-9).finished:
+    while not index_logs(within_seconds=0).finished:
         assert LogIndexMark.objects.get().reached_at is None
     for hold in holds:
         assert text(hold) == "".join(f"{number} {'x' * 30}\n" for number in range(10))
