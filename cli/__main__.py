@@ -19,6 +19,7 @@ from cli.commands import (
     jobs,
     outputs,
     queues,
+    search,
     secrets,
     submit,
     workers,
@@ -28,7 +29,21 @@ from cli.following import EXIT_INTERRUPTED
 from cli.terminal import say
 
 # Importing a module of commands is what registers them.
-COMMANDS = (submit, edit, jobs, calendars, secrets, executions, explain, dead_letters, outputs, workers, queues, audit)
+COMMANDS = (
+    submit,
+    edit,
+    jobs,
+    calendars,
+    secrets,
+    executions,
+    search,
+    explain,
+    dead_letters,
+    outputs,
+    workers,
+    queues,
+    audit,
+)
 
 EXIT_USAGE = 2
 EXIT_BROKEN_PIPE = 141

@@ -18,6 +18,8 @@ from cli.records import (
     Artifact,
     Calendar,
     Execution,
+    FoundLine,
+    FoundLines,
     Instant,
     Job,
     JsonObject,
@@ -33,6 +35,7 @@ from cli.transport import Parameters, Transport, pieces_of
 
 POLL_SECONDS = 0.25
 LARGEST_PAGE = 100
+LONGEST_SEARCH_SECONDS = 20.0
 
 
 class Client:
@@ -160,6 +163,31 @@ class Client:
         if wait_seconds:
             parameters["wait"] = wait_seconds
         return LogPage.parse(self._transport.get(f"executions/{_segment(execution_id)}/logs", parameters))
+
+    def search_logs(
+        self,
+        query: str,
+        *,
+        mode: str,
+        job_id: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        stream: str | None = None,
+        limit: int = 50,
+    ) -> FoundLines:
+        """As many lines as are wanted, or as are found before it has taken long: each request goes on from the last."""
+        given = _given(job_id=job_id, to=to, stream=stream, **{"from": from_})
+        parameters: Parameters = {"q": query, "mode": mode, "limit": min(limit, LARGEST_PAGE), **given}
+        lines: list[FoundLine] = []
+        deadline = time.monotonic() + LONGEST_SEARCH_SECONDS
+        while True:
+            answer = self._transport.get("logs/search", parameters)
+            lines += [FoundLine.parse(item) for item in as_objects(answer.get("results"))]
+            following = answer.get("next")
+            done = len(lines) >= limit or not isinstance(following, str)
+            if done or time.monotonic() >= deadline:
+                return FoundLines(tuple(lines[:limit]), done)
+            parameters = dict(parse_qsl(urlsplit(str(following)).query))
 
     def outputs(self, execution_id: str) -> list[Output]:
         answer = self._transport.get(f"executions/{_segment(execution_id)}/outputs")

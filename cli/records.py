@@ -196,6 +196,43 @@ class LogPage:
 
 
 @dataclass(frozen=True)
+class FoundLine:
+    """A line of a log that matches a search, and where the matches are in it."""
+
+    execution_id: str
+    job_name: str
+    attempt: int
+    stream: str
+    at: str
+    line: str
+    matches: tuple[tuple[int, int], ...]
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> FoundLine:
+        places = data.get("matches")
+        pairs = [place for place in places if isinstance(place, list)] if isinstance(places, list) else []
+        return cls(
+            execution_id=_text(data, "execution_id"),
+            job_name=_text(data, "job_name"),
+            attempt=_number(data, "attempt"),
+            stream=_text(data, "stream"),
+            at=_text(data, "at"),
+            line=_text(data, "line"),
+            matches=tuple((int(str(pair[0])), int(str(pair[1]))) for pair in pairs if len(pair) == 2),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class FoundLines:
+    """`complete`: nothing is left, or as many were found as were wanted."""
+
+    lines: tuple[FoundLine, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
 class Output:
     name: str
     size: int
