@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 LOOPBACK = "127.0.0.1"
@@ -58,7 +59,7 @@ class CountingProxy:
         self._thread = threading.Thread(target=self._serve, name="counting-proxy", daemon=True)
         self._port = 0
 
-    def __enter__(self) -> CountingProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         if not self._ready.wait(START_SECONDS):
             raise SystemExit("The counting proxy did not start.")
