@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -70,7 +71,7 @@ def test_an_injected_log_is_stored_exactly_and_shown_harmless(sandbox: Sandbox) 
     assert stored.startswith(b"\x1b[2J\x1b]0;owned\x07\x1b[31mred\x1b[0m \x9b31m\none\rtwo\nnul\x00nul\n")
     assert sink.bytes_of("stderr") == b"Traceback \x1b[1A\x1b[2K\r\n"
     assert [chunk.sequence for chunk in sink.chunks] == list(range(len(sink.chunks)))
-    shown = _on_a_terminal(stored)
+    shown = on_a_terminal(stored)
     assert "\x1b" not in shown
     assert all(character.isprintable() or character in "\n\t" for character in shown)
     for evidence in ("\\x1b[2J", "one\\x0dtwo", "nul\\x00nul", "\\u202e", "\\u2028", "\\x85", "<script>"):
@@ -119,13 +120,17 @@ def _in_thread(act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def _on_a_terminal(data: bytes) -> str:
+def on_a_terminal(data: bytes) -> str:
     ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, "-c", SHOW], input=data, stdout=theirs, timeout=30, check=True)
+    with tempfile.TemporaryFile() as given:
+        given.write(data)
+        given.seek(0)
+        showing = subprocess.Popen([sys.executable, "-c", SHOW], stdin=given, stdout=theirs)
     os.close(theirs)
     seen = b""
     with suppress(OSError):  # how a terminal that nobody holds any more ends
         while piece := os.read(ours, 4096):
             seen += piece
     os.close(ours)
+    assert showing.wait(30) == 0
     return seen.decode().replace("\r\n", "\n")
