@@ -16,12 +16,10 @@ from django.db.models.functions import Now
 from jobs import storage
 from jobs.errors import Conflict, NotFound
 from jobs.models import Artifact, Execution, JobState, JobVersion, VersionInput
-from jobs.services.artifacts import lock_hash
+from jobs.services.artifacts import HOLD_SECONDS, lock_hash
 from jobs.services.database import bounded
 from jobs.services.locking import UNFINISHED
 
-# Longer than the object store is waited for, so that the lock outlasts the deletion that it guards.
-HOLD_SECONDS = 45.0
 JOBS_NAMED = 5
 
 

@@ -25,6 +25,8 @@ from jobs.services.database import bounded
 
 # One that was wanted this recently need not be written again: its grace is far from over.
 WANTED_RECENTLY = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS / 24)
+# Longer than the object store is waited for, so that the lock outlasts what it guards.
+HOLD_SECONDS = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,17 @@ def _rescue(artifact: Artifact) -> None:
 
 
 def _verify(artifact: Artifact) -> Artifact:
-    Artifact.objects.filter(id=artifact.id, verified_at__isnull=True).update(verified_at=Now())
-    artifact.refresh_from_db()
-    return artifact
+    """Once its bytes are stored; they were on their way without a lock, and may have been deleted meanwhile."""
+    with transaction.atomic(), bounded(statement_seconds=HOLD_SECONDS):
+        lock_hash(artifact.sha256)
+        kept = Artifact.objects.filter(id=artifact.id, deleted_at__isnull=True).first()
+        if kept is None:
+            if not Artifact.objects.filter(sha256=artifact.sha256, deleted_at__isnull=True).exists():
+                # Nobody names them: no sweep would ever find them.
+                storage.delete_objects([storage.artifact_key(artifact.sha256)])
+        elif kept.verified_at is None and storage.artifact_size(kept.sha256) == kept.size:
+            Artifact.objects.filter(id=kept.id).update(verified_at=Now())
+            kept.refresh_from_db()
+    if kept is None or kept.verified_at is None:
+        raise Conflict("The artifact was deleted while it was being stored; store it again.")
+    return kept

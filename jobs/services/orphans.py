@@ -22,7 +22,7 @@ from jobs.errors import StorageUnavailable
 from jobs.models import Artifact, Execution, Output
 from jobs.models.ids import first_id
 from jobs.services.artifact_deletion import is_kept_by_others
-from jobs.services.artifacts import lock_hash
+from jobs.services.artifacts import HOLD_SECONDS, lock_hash
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
 from jobs.storage import StoredObject
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 WITHIN_SECONDS = 60.0
 PAGE_ARTIFACTS = 5000
-# Longer than the object store is waited for, so that the lock outlasts the deletion that it guards.
-HOLD_SECONDS = 45.0
 
 _NIL = UUID(int=0)
 _GRACE = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS)

@@ -1,0 +1,207 @@
+"""Owners store, use and delete the same bytes while they are collected: what a job names is there, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import F
+from pytest_django import Settings
+
+from jobs import conf, storage
+from jobs.errors import ArtifactNotUploaded, Conflict, InvalidInput, NotFound, PunctualError, QuotaExceeded
+from jobs.models import Artifact, JobState, JobVersion
+from jobs.services.artifact_deletion import delete_artifact
+from jobs.services.artifacts import announce_artifact, complete_artifact, store_script
+from jobs.services.commands import cancel_job, submit_job
+from jobs.services.job_spec import JobSpec
+from jobs.services.orphans import sweep_orphans
+from jobs.services.storage_quota import MEGABYTE, read_use
+from tests.concurrency.connections import at_once, beside
+from tests.factories import make_job, make_user
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("bucket", "queue")]
+
+OLD = timedelta(seconds=2 * conf.ORPHAN_GRACE_SECONDS)
+TURNS = 12
+# What an owner may be told who does one thing while it is undone elsewhere.
+TOLD = (ArtifactNotUploaded, Conflict, InvalidInput, NotFound)
+
+
+@pytest.fixture
+def queue(db: None) -> None:
+    make_job()
+
+
+class Owner:
+    """One of those who have the same bytes."""
+
+    def __init__(self, text: str, seed: int) -> None:
+        self.user = make_user()
+        self.text = text
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self._random = random.Random(seed)  # noqa: S311 - which turn comes next
+
+    def act(self) -> None:
+        """All kinds of turns in an order of its own."""
+        kinds: list[Callable[[], object]] = [self.submit, self.submit, self.upload, self.cancel, self.delete]
+        for _ in range(TURNS):
+            with suppress(*TOLD):
+                self._random.choice(kinds)()
+
+    def submit(self) -> None:
+        submit_job(owner=self.user, spec=JobSpec(name="job", runtime="bash", script=self.text))
+
+    def upload(self) -> None:
+        announced = announce_artifact(owner=self.user, sha256=self.sha256, size=len(self.text))
+        if announced.upload is not None:
+            httpx.put(announced.upload.url, content=self.text.encode(), headers=announced.upload.headers)
+            complete_artifact(announced.artifact)
+        submit_job(owner=self.user, spec=JobSpec(name="job", runtime="bash", artifact=announced.artifact.id))
+
+    def cancel(self) -> None:
+        """So that what it ran may be deleted."""
+        for job in self.user.jobs.filter(state=JobState.ACTIVE):
+            cancel_job(job.id, by="owner")
+
+    def delete(self) -> None:
+        self.cancel()
+        for artifact_id in Artifact.objects.filter(owner=self.user, deleted_at=None).values_list("id", flat=True):
+            delete_artifact(artifact_id)
+
+
+def sweep(sha256: str) -> None:
+    for _ in range(TURNS):
+        # As if nobody had wanted them for long; what is new was made a moment ago, and is spared by its id.
+        Artifact.objects.filter(sha256=sha256).update(wanted_at=F("wanted_at") - OLD)
+        sweep_orphans(retention=timedelta(days=90))
+
+
+def stored(sha256: str) -> bool:
+    try:
+        return hashlib.sha256(b"".join(storage.read_artifact(sha256))).hexdigest() == sha256
+    except ArtifactNotUploaded:
+        return False
+
+
+def test_owners_who_store_use_and_delete_the_same_bytes_never_lose_what_a_job_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.services.orphans._GRACE", timedelta(0))
+    for seed in range(3):
+        text = f"echo {secrets.token_hex(16)}"
+        owners = [Owner(text, 10 * seed + number) for number in range(2)]
+        sha256 = owners[0].sha256
+        acts: list[Callable[[], None]] = [owner.act for owner in owners for _ in range(2)]
+        acts.append(partial(sweep, sha256))
+        at_once(acts)
+        named = JobVersion.objects.filter(artifact__sha256=sha256, current_of__state=JobState.ACTIVE)
+        assert all(each.artifact.verified_at and not each.artifact.deleted_at for each in named)
+        if named:
+            assert stored(sha256)
+        for owner in owners:
+            owner.delete()
+        sweep_orphans(retention=timedelta(days=90))
+        assert not Artifact.objects.filter(sha256=sha256, deleted_at=None).exists()
+        assert storage.artifact_size(sha256) is None, "nobody names them"
+        assert not [each for page in storage.list_objects(storage.UPLOADS, before="uploads/~") for each in page]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_what_is_deleted_while_it_is_stored_is_not_left_behind(monkeypatch: pytest.MonkeyPatch, history: bool) -> None:
+    owner, put = Owner(f"echo {secrets.token_hex(8)}", 0), storage.put_artifact
+    if history:
+        owner.submit()
+        owner.delete()
+
+    def put_and_delete(sha256: str, data: bytes) -> None:
+        put(sha256, data)
+        at_once([owner.delete])
+        put(sha256, data)
+
+    monkeypatch.setattr(storage, "put_artifact", put_and_delete)
+    with pytest.raises(Conflict, match="deleted while"):
+        owner.submit()
+    assert storage.artifact_size(owner.sha256) is None
+    assert not Artifact.objects.filter(owner=owner.user, verified_at__isnull=False).exists()
+    monkeypatch.setattr(storage, "put_artifact", put)
+    owner.submit()
+    assert stored(owner.sha256)
+
+
+def test_what_another_stored_meanwhile_is_not_taken_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, put = Owner(f"echo {secrets.token_hex(8)}", 0), storage.put_artifact
+    theirs = Owner(mine.text, 1)
+
+    def put_and_delete(sha256: str, data: bytes) -> None:
+        monkeypatch.setattr(storage, "put_artifact", put)
+        put(sha256, data)
+        at_once([theirs.submit, mine.delete])
+
+    monkeypatch.setattr(storage, "put_artifact", put_and_delete)
+    with pytest.raises(Conflict, match="deleted while"):
+        mine.submit()
+    assert stored(mine.sha256)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_job_that_is_submitted_while_its_program_is_deleted_is_refused(history: bool) -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    if history:
+        owner.submit()
+        owner.cancel()
+    artifact = store_script(owner=owner.user, script=owner.text)
+
+    def submit() -> str:
+        try:
+            owner.submit()
+        except PunctualError as error:
+            return str(error)
+        return "submitted"
+
+    answer = beside(partial(delete_artifact, artifact.id), submit)
+    assert "deleted a moment ago" in answer
+    assert not owner.user.jobs.filter(state=JobState.ACTIVE).exists()
+
+
+def test_a_program_that_is_deleted_while_its_job_is_submitted_stays() -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    artifact = store_script(owner=owner.user, script=owner.text)
+
+    def delete() -> str:
+        try:
+            delete_artifact(artifact.id)
+        except Conflict as error:
+            return str(error)
+        return "deleted"
+
+    assert "still use" in beside(owner.submit, delete)
+    assert stored(owner.sha256)
+
+
+def announce(owner: User, size: int) -> UUID | None:
+    try:
+        return announce_artifact(owner=owner, sha256=secrets.token_hex(32), size=size).artifact.id
+    except QuotaExceeded:
+        return None
+
+
+def test_two_that_fit_one_by_one_do_not_both_slip_under_the_quota(settings: Settings) -> None:
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 1
+    size = MEGABYTE * 2 // 3
+    for _ in range(5):
+        owner = make_user()
+        answers = at_once([partial(announce, owner, size)] * 4)
+        assert sum(answer is not None for answer in answers) == 1
+        assert read_use(owner.pk).used_bytes == size
+    owner = make_user()
+    assert beside(partial(announce, owner, size), partial(announce, owner, size)) is None
