@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
+import httpx
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
@@ -20,10 +21,11 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from jobs import storage
-from jobs.models import Attempt, Execution, Output, TokenScope
+from jobs.models import Artifact, Attempt, Execution, Output, TokenScope
 from jobs.protocol import Hold, Offer, Registration
 from jobs.services import commands
-from jobs.services.artifacts import store_script
+from jobs.services.artifact_deletion import delete_artifact
+from jobs.services.artifacts import announce_artifact, complete_artifact, store_script
 from jobs.services.logs import read_chunks
 from jobs.services.placement import place_ready_executions
 from jobs.services.tokens import new_secret, store_token
@@ -86,12 +88,12 @@ class Bench:
 
     def __init__(self, equipment: Equipment, take: Callable[[Execution], Hold]) -> None:
         self.equipment = equipment
-        self._take = take
+        self.take = take
 
     def prepare(self, script: str, *, owner: User | None = None) -> Hold:
         owner = owner or make_user()
         artifact = store_script(owner=owner, script=f"{script} # {secrets.token_hex(8)}\n")
-        return self._take(make_execution(job=make_job(owner=owner, artifact=artifact)))
+        return self.take(make_execution(job=make_job(owner=owner, artifact=artifact)))
 
     def run(self, hold: Hold) -> Execution:
         run_attempt(self.equipment, hold)
@@ -259,7 +261,7 @@ def test_what_is_cached_asks_the_store_for_nothing(bench: Bench, proxy: S3Proxy)
     artifact = store_script(owner=owner, script=f"echo {secrets.token_hex(8)}")
     job = make_job(owner=owner, artifact=artifact, max_concurrency=None)
     for expected in (1, 0):
-        hold = bench._take(make_execution(job=job))
+        hold = bench.take(make_execution(job=job))
         before = proxy.calls()
         assert bench.run(hold).state == "succeeded"
         assert proxy.calls() - before == expected
@@ -282,6 +284,22 @@ def test_many_that_start_at_once_share_one_download(bench: Bench, proxy: S3Proxy
         for thread in threads:
             thread.join(20)
     assert proxy.calls("GET", "artifacts") == 1
+
+
+def test_what_another_owner_deleted_runs_for_who_keeps_it(bench: Bench) -> None:
+    data = f"echo ran # {secrets.token_hex(8)}\n".encode()
+    mine, theirs = _upload(data), _upload(data)
+    delete_artifact(theirs.id)
+    execution = bench.run(bench.take(make_execution(job=make_job(owner=mine.owner, artifact=mine))))
+    assert ending(execution) == ("succeeded", "exit", 1)
+    assert _log(execution) == b"ran\n"
+
+
+def _upload(data: bytes) -> Artifact:
+    announced = announce_artifact(owner=make_user(), sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+    assert announced.upload is not None, "that others stored it is no proof"
+    httpx.put(announced.upload.url, content=data, headers=announced.upload.headers).raise_for_status()
+    return complete_artifact(announced.artifact)
 
 
 def _sha256(hold: Hold) -> str:
