@@ -10,6 +10,7 @@ import typer
 
 from cli.app import app
 from cli.commands import (
+    artifacts,
     audit,
     calendars,
     dead_letters,
@@ -40,6 +41,7 @@ COMMANDS = (
     explain,
     dead_letters,
     outputs,
+    artifacts,
     workers,
     queues,
     audit,

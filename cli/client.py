@@ -23,10 +23,12 @@ from cli.records import (
     Instant,
     Job,
     JsonObject,
+    KeptArtifact,
     LogPage,
     Output,
     Queue,
     Secret,
+    StorageUse,
     Upload,
     Worker,
     as_objects,
@@ -193,6 +195,9 @@ class Client:
         answer = self._transport.get(f"executions/{_segment(execution_id)}/outputs")
         return [Output.parse(item) for item in as_objects(answer.get("results"))]
 
+    def delete_outputs(self, execution_id: str) -> None:
+        self._transport.send("DELETE", f"executions/{_segment(execution_id)}/outputs")
+
     @contextmanager
     def download(self, output: Output) -> Iterator[Iterator[bytes]]:
         with self._transport.download(output.url) as pieces:
@@ -220,6 +225,15 @@ class Client:
         given = {name: value for name, value in upload.headers if name.lower() != "content-length"}
         headers = {**given, "Content-Length": str(size)}
         self._transport.upload(upload.method, upload.url, headers, content)
+
+    def artifacts(self, *, limit: int = 50) -> list[KeptArtifact]:
+        return [KeptArtifact.parse(item) for item in self._listing("artifacts", {}, limit)]
+
+    def delete_artifact(self, artifact_id: str) -> None:
+        self._transport.send("DELETE", f"artifacts/{_segment(artifact_id)}")
+
+    def storage_use(self) -> StorageUse:
+        return StorageUse.parse(self._transport.get("usage"))
 
     def complete_artifact(self, artifact_id: str) -> Artifact:
         return Artifact.parse(self._transport.send("POST", f"artifacts/{_segment(artifact_id)}/complete"))

@@ -298,6 +298,49 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class KeptArtifact:
+    """As it is listed."""
+
+    id: str
+    status: str
+    sha256: str
+    size: int
+    created_at: str
+    in_use: bool
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> KeptArtifact:
+        return cls(
+            id=_text(data, "id"),
+            status=_text(data, "status"),
+            sha256=_text(data, "sha256"),
+            size=_number(data, "size"),
+            created_at=_text(data, "created_at"),
+            in_use=data.get("in_use") is True,
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class StorageUse:
+    """In bytes; `parts` by what they are of, as the server tells them apart."""
+
+    parts: tuple[tuple[str, int], ...]
+    used: int
+    quota: int  # 0: without limit
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> StorageUse:
+        storage = as_object(data.get("storage"))
+        sizes = {name.removesuffix("_bytes"): _number(storage, name) for name in storage if name.endswith("_bytes")}
+        used, quota = _number(storage, "used_bytes"), _number(storage, "quota_bytes")
+        parts = tuple((name, size) for name, size in sizes.items() if name not in ("used", "quota"))
+        return cls(parts=parts, used=used, quota=quota, raw=data)
+
+
+@dataclass(frozen=True)
 class Worker:
     id: str
     name: str

@@ -16,13 +16,13 @@ import typer
 
 from cli.app import app, check_execution_id, connect
 from cli.client import Client
-from cli.commands.options import ExecutionArgument, FormatOption
+from cli.commands.options import ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
 from cli.records import Output
-from cli.terminal import Format, write_json, write_result, write_table
+from cli.terminal import Format, confirm, say, write_json, write_result, write_table
 from cli.values import safe_output_path
 
-outputs = typer.Typer(help="List and fetch the files that an execution left in out/.", no_args_is_help=False)
+outputs = typer.Typer(help="List, fetch and delete the files that an execution left in out/.", no_args_is_help=False)
 app.add_typer(outputs, name="outputs")
 
 
@@ -53,6 +53,16 @@ def get_outputs(
             raise ClientError(f"The execution {execution} {missing}.")
         for each in wanted:
             write_result(str(save_output(client, each, directory, replace=force)))
+
+
+@outputs.command(name="delete")
+def delete_outputs(execution: ExecutionArgument, yes: YesOption = False) -> None:
+    """Delete the output files of an execution that has ended."""
+    execution_id = check_execution_id(execution)
+    with connect() as client:
+        confirm(f"Delete all output files of {execution_id}?", yes=yes)
+        client.delete_outputs(execution_id)
+    say(f"Deleted the outputs of {execution_id}.")
 
 
 def save_output(client: Client, output: Output, directory: Path, *, replace: bool) -> Path:

@@ -1,0 +1,61 @@
+"""`artifacts` and `usage`: what is kept in the object store, what it counts, and how to get rid of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import app, connect
+from cli.commands.options import FormatOption, LimitOption, YesOption
+from cli.errors import UsageMistakeError
+from cli.terminal import Format, confirm, say, shown_time, write_json, write_table
+from cli.values import is_id
+
+MEGABYTE = 1024 * 1024
+
+artifacts_app = typer.Typer(help="List the programs and files that jobs run, and delete them.", add_completion=False)
+app.add_typer(artifacts_app, name="artifacts")
+
+
+@artifacts_app.callback(invoke_without_command=True)
+def list_artifacts(context: typer.Context, limit: LimitOption = 50, output: FormatOption = Format.TABLE) -> None:
+    """List artifacts, newest first; delete them."""
+    if context.invoked_subcommand is not None:
+        return
+    with connect() as client:
+        found = client.artifacts(limit=limit)
+    if output is Format.JSON:
+        write_json([artifact.raw for artifact in found])
+        return
+    rows = [
+        (each.id, each.status, "yes" if each.in_use else "no", str(each.size), shown_time(each.created_at), each.sha256)
+        for each in found
+    ]
+    write_table(("ID", "STATUS", "IN USE", "SIZE", "CREATED", "SHA256"), rows)
+
+
+@artifacts_app.command(name="delete")
+def delete_artifact(
+    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.")], yes: YesOption = False
+) -> None:
+    """Delete an artifact, if nothing may run it any more."""
+    if not is_id(artifact):
+        raise UsageMistakeError(f"{artifact!r} is not the id of an artifact: ./punctual artifacts lists them.")
+    with connect() as client:
+        confirm(f"Delete the artifact {artifact}?", yes=yes)
+        client.delete_artifact(artifact)
+    say(f"Deleted {artifact}.")
+
+
+@app.command()
+def usage(output: FormatOption = Format.TABLE) -> None:
+    """Show how much of the object store you use, and may use."""
+    with connect() as client:
+        use = client.storage_use()
+    if output is Format.JSON:
+        write_json(use.raw)
+        return
+    quota = [("quota", use.quota)] if use.quota else []
+    sizes = [*use.parts, ("used", use.used), *quota]
+    write_table(("STORAGE", "MB"), [(name, f"{size / MEGABYTE:.1f}") for name, size in sizes])
