@@ -17,6 +17,7 @@ class StorageUseOutput(serializers.Serializer[Any]):
     used_bytes = serializers.IntegerField()
     artifacts_bytes = serializers.IntegerField()
     outputs_bytes = serializers.IntegerField()
+    logs_bytes = serializers.IntegerField(help_text="Those that were archived.")
     quota_bytes = serializers.IntegerField(help_text="0: without limit.")
 
 

@@ -83,7 +83,7 @@ class OwnerQuota(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="quota")
     storage_mb = models.PositiveIntegerField(
-        help_text="Artifacts and published outputs together, in megabytes; 0: without limit."
+        help_text="Artifacts, published outputs and archived logs together, in megabytes; 0: without limit."
     )
 
     def __str__(self) -> str:

@@ -118,6 +118,13 @@ class AttemptLog(models.Model):
             models.Index(
                 fields=["execution_id", "attempt"], name="attempt_log_unindexed", condition=Q(indexed_at__isnull=True)
             ),
+            # storage_use
+            models.Index(
+                fields=["owner_id"],
+                include=["pack_length"],
+                name="log_bytes_by_owner",
+                condition=Q(pack_length__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -24,10 +24,11 @@ class StorageUse:
     quota_bytes: int  # 0: without limit
     artifacts_bytes: int
     outputs_bytes: int
+    logs_bytes: int  # those that were archived; Postgres's own are not of the object store
 
     @property
     def used_bytes(self) -> int:
-        return self.artifacts_bytes + self.outputs_bytes
+        return self.artifacts_bytes + self.outputs_bytes + self.logs_bytes
 
     def has_room_for(self, size: int) -> bool:
         return not self.quota_bytes or self.used_bytes + size <= self.quota_bytes

@@ -6,7 +6,9 @@ import hashlib
 import io
 import secrets
 from collections.abc import Callable
+from datetime import date
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,7 +16,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import storage
-from jobs.models import Artifact, Attempt, Execution, ExecutionEvent, Output, OwnerQuota
+from jobs.models import Artifact, Attempt, AttemptLog, Execution, ExecutionEvent, LogPack, Output, OwnerQuota
 from jobs.protocol import Report, StoredOutput
 from jobs.services.artifacts import store_script
 from jobs.services.attempts import finish_attempt
@@ -59,9 +61,21 @@ def test_what_is_used_is_the_sum_of_artifacts_and_outputs(client: APIClient, own
     run(owner, {"a": b"x" * 30, "b": b"y" * 4})
     # The factory's own artifact has a byte.
     assert use_of(client) == {
-        "used_bytes": 1035, "artifacts_bytes": 1001, "outputs_bytes": 34, "quota_bytes": 10240 * MEGABYTE,
+        "used_bytes": 1035, "artifacts_bytes": 1001, "outputs_bytes": 34, "logs_bytes": 0,
+        "quota_bytes": 10240 * MEGABYTE,
     }  # fmt: skip
     assert use_of(stranger)["used_bytes"] == 0
+
+
+def test_archived_logs_count(client: APIClient, owner: User, stranger: APIClient) -> None:
+    pack = LogPack.objects.create(size=100)
+    place = {"pack": pack, "pack_offset": 0, "day": date(2030, 1, 1), "owner_id": owner.pk, "job_id": uuid4()}
+    for length in (60, 40):
+        AttemptLog.objects.create(execution_id=uuid4(), attempt=1, pack_length=length, **place)
+    waiting = place | {"pack": None, "pack_offset": None}
+    AttemptLog.objects.create(execution_id=uuid4(), attempt=1, **waiting)
+    assert (use_of(client)["logs_bytes"], use_of(client)["used_bytes"]) == (100, 100)
+    assert use_of(stranger)["logs_bytes"] == 0
 
 
 def test_what_would_exceed_the_quota_is_refused_and_not_kept(

@@ -224,6 +224,13 @@ def test_due_schedules_are_found_by_a_condition_on_the_index() -> None:
     assert "Index Cond: (next_fire_at <= statement_timestamp())" in plan("take_due_schedules", {"limit": 1})
 
 
+def test_what_an_owner_keeps_is_summed_up_from_the_indexes_alone() -> None:
+    shown = plan("storage_use", {"owner_ids": [1, 2], "default_mb": 1})
+    alone = set(re.findall(r"Index Only Scan using (\w+)", shown))
+    assert alone == {"artifact_bytes_by_owner", "output_bytes_by_owner", "log_bytes_by_owner"}, shown
+    assert "Seq Scan on jobs_" not in shown, shown
+
+
 def test_every_index_that_a_header_names_exists() -> None:
     named = set()
     for file in sql.HERE.glob("*.sql"):

@@ -15,8 +15,8 @@ ARTIFACT: dict[str, object] = {
     "in_use": True,
 }  # fmt: skip
 STORAGE: dict[str, object] = {
-    "used_bytes": 7 * 1024 * 1024, "artifacts_bytes": 4 * 1024 * 1024, "outputs_bytes": 3 * 1024 * 1024,
-    "quota_bytes": 10 * 1024 * 1024,
+    "used_bytes": 7 * 1024 * 1024, "artifacts_bytes": 4 * 1024 * 1024, "outputs_bytes": 2 * 1024 * 1024,
+    "logs_bytes": 1024 * 1024, "quota_bytes": 10 * 1024 * 1024,
 }  # fmt: skip
 
 
@@ -60,6 +60,6 @@ def test_usage_is_shown_in_megabytes(server: RecordingServer, quota: object, las
     storage = STORAGE | {"quota_bytes": quota}
     server.answer("GET", "/api/v1/usage", {"storage": storage})
     lines = punctual("usage", url=server.url).stdout.splitlines()
-    assert lines[1:4] == ["artifacts\t4.0", "outputs\t3.0", "used\t7.0"]
+    assert lines[1:5] == ["artifacts\t4.0", "outputs\t2.0", "logs\t1.0", "used\t7.0"]
     assert lines[-1] == last
     assert json.loads(punctual("usage", "-o", "json", url=server.url).stdout) == {"storage": storage}
