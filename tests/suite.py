@@ -1,6 +1,6 @@
 """Everything that is checked before a change lands, in one command, with a summary at the end.
 
-`./punctual test` runs it all, in two lanes where stages do not mind each other, and shows each stage when it has ended;
+`./punctual test` runs it all, in three lanes where stages do not mind each other, and shows each stage when it ended;
 `./punctual test unit lint` runs only the named stages and shows them as they go; what follows `--` goes to pytest.
 """
 
@@ -28,6 +28,7 @@ PYTEST = {
     "sandbox": (SANDBOX,),
     "concurrency": ("tests/concurrency",),
     "hostile": ("tests/hostile",),
+    "outage": ("tests/outage",),
     "acceptance": ("tests/acceptance",),
 }
 STAGES: dict[str, tuple[str, ...]] = {
@@ -69,9 +70,9 @@ def _missing(stages: list[str]) -> str:
 
 
 def _run_all(extra: list[str]) -> list[Result]:
-    """Acceptance comes last and alone: it looks at clocks and at processes that die."""
-    beside = [stage for stage in STAGES if stage not in ("integration", "acceptance")]
-    lanes = [["integration"], beside]
+    """Acceptance comes last and alone: it looks at clocks and at processes that die; an outage is mostly waited for."""
+    beside = [stage for stage in STAGES if stage not in ("integration", "outage", "acceptance")]
+    lanes = [["integration"], beside, ["outage"]]
     print("Running " + " beside ".join(", ".join(lane) for lane in lanes) + "; then acceptance.", flush=True)
     with ThreadPoolExecutor(len(lanes)) as pool:
         ended = pool.map(lambda lane: [_run(stage, extra, quietly=True) for stage in lane], lanes)
