@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from cli.answers import JsonObject, as_objects
 from cli.errors import ServerFailureError, WaitTimeoutError
 from cli.records import (
     Artifact,
@@ -22,7 +23,6 @@ from cli.records import (
     FoundLines,
     Instant,
     Job,
-    JsonObject,
     KeptArtifact,
     LogPage,
     Output,
@@ -31,7 +31,6 @@ from cli.records import (
     StorageUse,
     Upload,
     Worker,
-    as_objects,
 )
 from cli.transport import Parameters, Transport, pieces_of
 

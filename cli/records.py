@@ -5,54 +5,11 @@ Fields that a command needs are checked here, once; `raw` keeps the whole answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cli.errors import ServerFailureError
-
-JsonObject = Mapping[str, object]
+from cli.answers import JsonObject, as_object, as_objects, number, optional_number, optional_text, text, texts
 
 TERMINAL = frozenset({"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"})
-
-
-def as_object(value: object) -> JsonObject:
-    if not isinstance(value, dict):
-        raise ServerFailureError("The server's answer is not what this version of punctual understands.")
-    return value
-
-
-def as_objects(value: object) -> list[JsonObject]:
-    if not isinstance(value, list):
-        raise ServerFailureError("The server's answer is not the list that this version of punctual expects.")
-    return [as_object(item) for item in value]
-
-
-def _text(data: JsonObject, key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str):
-        raise ServerFailureError(f"The server's answer has no {key!r}: it may be of another version.")
-    return value
-
-
-def _number(data: JsonObject, key: str) -> int:
-    value = data.get(key)
-    if not isinstance(value, int):
-        raise ServerFailureError(f"The server's answer has no {key!r}: it may be of another version.")
-    return value
-
-
-def _optional_text(data: JsonObject, key: str) -> str | None:
-    return None if data.get(key) is None else _text(data, key)
-
-
-def _texts(data: JsonObject, key: str) -> tuple[str, ...]:
-    """None, where an older server does not say it."""
-    value = data.get(key)
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
-
-
-def _optional_number(data: JsonObject, key: str) -> int | None:
-    return None if data.get(key) is None else _number(data, key)
 
 
 def _progress(value: object) -> str:
@@ -75,13 +32,13 @@ class Job:
     @classmethod
     def parse(cls, data: JsonObject) -> Job:
         schedules = as_objects(data.get("schedules") or [])
-        instants = [instant for each in schedules if (instant := _optional_text(each, "next_instant"))]
+        instants = [instant for each in schedules if (instant := optional_text(each, "next_instant"))]
         return cls(
-            id=_text(data, "id"),
-            name=_text(data, "name"),
-            status=_text(data, "status"),
+            id=text(data, "id"),
+            name=text(data, "name"),
+            status=text(data, "status"),
             next_instants=tuple(sorted(instants)),
-            warnings=_texts(data, "warnings"),
+            warnings=texts(data, "warnings"),
             raw=data,
         )
 
@@ -97,10 +54,10 @@ class Calendar:
     @classmethod
     def parse(cls, data: JsonObject) -> Calendar:
         return cls(
-            id=_text(data, "id"),
-            name=_text(data, "name"),
-            dates=_texts(data, "dates"),
-            used_by=_number(data, "used_by"),
+            id=text(data, "id"),
+            name=text(data, "name"),
+            dates=texts(data, "dates"),
+            used_by=number(data, "used_by"),
             raw=data,
         )
 
@@ -119,11 +76,11 @@ class Secret:
     @classmethod
     def parse(cls, data: JsonObject) -> Secret:
         return cls(
-            id=_text(data, "id"),
-            name=_text(data, "name"),
-            owner=_text(data, "owner"),
-            version=_number(data, "version"),
-            updated_at=_text(data, "updated_at"),
+            id=text(data, "id"),
+            name=text(data, "name"),
+            owner=text(data, "owner"),
+            version=number(data, "version"),
+            updated_at=text(data, "updated_at"),
             raw=data,
         )
 
@@ -147,17 +104,17 @@ class Execution:
     @classmethod
     def parse(cls, data: JsonObject) -> Execution:
         return cls(
-            id=_text(data, "id"),
-            job_id=_text(data, "job_id"),
-            job_name=_optional_text(data, "job_name") or "",
-            status=_text(data, "status"),
-            attempt=_number(data, "attempt"),
-            exit_code=_optional_number(data, "exit_code"),
-            signal=_optional_number(data, "signal"),
-            reason=_optional_text(data, "reason"),
-            scheduled_for=_optional_text(data, "scheduled_for"),
-            started_at=_optional_text(data, "started_at"),
-            ended_at=_optional_text(data, "ended_at"),
+            id=text(data, "id"),
+            job_id=text(data, "job_id"),
+            job_name=optional_text(data, "job_name") or "",
+            status=text(data, "status"),
+            attempt=number(data, "attempt"),
+            exit_code=optional_number(data, "exit_code"),
+            signal=optional_number(data, "signal"),
+            reason=optional_text(data, "reason"),
+            scheduled_for=optional_text(data, "scheduled_for"),
+            started_at=optional_text(data, "started_at"),
+            ended_at=optional_text(data, "ended_at"),
             progress=_progress(data.get("progress")),
             raw=data,
         )
@@ -181,7 +138,7 @@ class LogChunk:
 
     @classmethod
     def parse(cls, data: JsonObject) -> LogChunk:
-        return cls(sequence=_number(data, "sequence"), stream=_text(data, "stream"), text=_text(data, "text"))
+        return cls(sequence=number(data, "sequence"), stream=text(data, "stream"), text=text(data, "text"))
 
 
 @dataclass(frozen=True)
@@ -213,12 +170,12 @@ class FoundLine:
         places = data.get("matches")
         pairs = [place for place in places if isinstance(place, list)] if isinstance(places, list) else []
         return cls(
-            execution_id=_text(data, "execution_id"),
-            job_name=_text(data, "job_name"),
-            attempt=_number(data, "attempt"),
-            stream=_text(data, "stream"),
-            at=_text(data, "at"),
-            line=_text(data, "line"),
+            execution_id=text(data, "execution_id"),
+            job_name=text(data, "job_name"),
+            attempt=number(data, "attempt"),
+            stream=text(data, "stream"),
+            at=text(data, "at"),
+            line=text(data, "line"),
             matches=tuple((int(str(pair[0])), int(str(pair[1]))) for pair in pairs if len(pair) == 2),
             raw=data,
         )
@@ -243,10 +200,10 @@ class Output:
     @classmethod
     def parse(cls, data: JsonObject) -> Output:
         return cls(
-            name=_text(data, "name"),
-            size=_number(data, "size"),
-            sha256=_text(data, "sha256"),
-            url=_text(data, "url"),
+            name=text(data, "name"),
+            size=number(data, "size"),
+            sha256=text(data, "sha256"),
+            url=text(data, "url"),
             raw=data,
         )
 
@@ -261,9 +218,9 @@ class Instant:
     @classmethod
     def parse(cls, data: JsonObject) -> Instant:
         return cls(
-            at=_text(data, "at"),
-            local=_text(data, "local"),
-            note=_optional_text(data, "note"),
+            at=text(data, "at"),
+            local=text(data, "local"),
+            note=optional_text(data, "note"),
             raw=data,
         )
 
@@ -290,11 +247,11 @@ class Artifact:
             given = as_object(data["upload"])
             headers = as_object(given.get("headers") or {})
             upload = Upload(
-                url=_text(given, "url"),
-                method=_text(given, "method"),
-                headers=tuple((name, _text(headers, name)) for name in headers),
+                url=text(given, "url"),
+                method=text(given, "method"),
+                headers=tuple((name, text(headers, name)) for name in headers),
             )
-        return cls(id=_text(data, "id"), status=_text(data, "status"), upload=upload)
+        return cls(id=text(data, "id"), status=text(data, "status"), upload=upload)
 
 
 @dataclass(frozen=True)
@@ -312,11 +269,11 @@ class KeptArtifact:
     @classmethod
     def parse(cls, data: JsonObject) -> KeptArtifact:
         return cls(
-            id=_text(data, "id"),
-            status=_text(data, "status"),
-            sha256=_text(data, "sha256"),
-            size=_number(data, "size"),
-            created_at=_text(data, "created_at"),
+            id=text(data, "id"),
+            status=text(data, "status"),
+            sha256=text(data, "sha256"),
+            size=number(data, "size"),
+            created_at=text(data, "created_at"),
             in_use=data.get("in_use") is True,
             raw=data,
         )
@@ -334,8 +291,8 @@ class StorageUse:
     @classmethod
     def parse(cls, data: JsonObject) -> StorageUse:
         storage = as_object(data.get("storage"))
-        sizes = {name.removesuffix("_bytes"): _number(storage, name) for name in storage if name.endswith("_bytes")}
-        used, quota = _number(storage, "used_bytes"), _number(storage, "quota_bytes")
+        sizes = {name.removesuffix("_bytes"): number(storage, name) for name in storage if name.endswith("_bytes")}
+        used, quota = number(storage, "used_bytes"), number(storage, "quota_bytes")
         parts = tuple((name, size) for name, size in sizes.items() if name not in ("used", "quota"))
         return cls(parts=parts, used=used, quota=quota, raw=data)
 
@@ -363,16 +320,16 @@ class Worker:
         usage: JsonObject = told if isinstance(told, dict) else {}
         load = usage.get("load")
         return cls(
-            id=_text(data, "id"),
-            name=_optional_text(data, "name") or "",
-            status=_text(data, "status"),
-            host=_optional_text(data, "host") or "",
-            pool=_optional_text(data, "pool") or "",
-            slots=_optional_number(data, "slots"),
-            runs=_optional_number(usage, "runs"),
+            id=text(data, "id"),
+            name=optional_text(data, "name") or "",
+            status=text(data, "status"),
+            host=optional_text(data, "host") or "",
+            pool=optional_text(data, "pool") or "",
+            slots=optional_number(data, "slots"),
+            runs=optional_number(usage, "runs"),
             load=float(load) if isinstance(load, int | float) else None,
-            used_at=_optional_text(usage, "at"),
-            refusal=_optional_text(data, "refusal") or "",
+            used_at=optional_text(usage, "at"),
+            refusal=optional_text(data, "refusal") or "",
             capabilities=tuple(sorted(str(name) for name in names)),
             raw=data,
         )
@@ -397,10 +354,10 @@ class Queue:
     @classmethod
     def parse(cls, data: JsonObject) -> Queue:
         return cls(
-            name=_text(data, "name"),
-            pool=_text(data, "pool"),
-            priority=_number(data, "priority"),
-            max_concurrency=_optional_number(data, "max_concurrency"),
+            name=text(data, "name"),
+            pool=text(data, "pool"),
+            priority=number(data, "priority"),
+            max_concurrency=optional_number(data, "max_concurrency"),
             paused=data.get("paused") is True,
             raw=data,
         )

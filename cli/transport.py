@@ -13,8 +13,8 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from cli.answers import JsonObject, as_object
 from cli.errors import ClientError, ServerFailureError, UnauthorisedError, UnreachableError
-from cli.records import JsonObject, as_object
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 RETRY_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)

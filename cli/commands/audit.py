@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from cli.answers import JsonObject, as_object, as_objects
 from cli.app import app, connect, resolve_job
 from cli.commands.options import FormatOption
 from cli.errors import UsageMistakeError
-from cli.records import JsonObject, as_object, as_objects
 from cli.terminal import Format, say, write_json, write_table
 from cli.values import parse_duration, parse_instant
 

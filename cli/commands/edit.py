@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli.answers import as_objects
 from cli.app import app, connect, resolve_job
 from cli.commands.job_options import (
     AfterOption,
@@ -46,7 +47,7 @@ from cli.commands.options import JobArgument, YesOption
 from cli.commands.submit import warn, when
 from cli.errors import UsageMistakeError
 from cli.programs import check_given, prepare_given, prepare_program
-from cli.records import Job, as_objects
+from cli.records import Job
 from cli.terminal import confirm, say
 from cli.values import parse_after
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from cli.answers import as_objects
 from cli.app import app, check_execution_id, connect
 from cli.commands.options import ExecutionArgument, FormatOption
-from cli.records import as_objects
 from cli.terminal import Format, write_json, write_result, write_table
 
 
