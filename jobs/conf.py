@@ -75,7 +75,7 @@ MAX_LOG_CHUNKS = 1_000_000
 # An append that was on its way when the attempt ended may be stored this much later: then the log is complete.
 LOG_COMPLETE_AFTER_SECONDS = 15.0
 # A search answers with what it has found after this long, and where to go on.
-LOG_SEARCH_SECONDS = 0.25
+LOG_SEARCH_SECONDS = 0.2
 
 # What a run may leave behind.
 MAX_OUTPUT_FILES = 1000

@@ -31,7 +31,7 @@ WALKS_BEFORE_INDEX = 2
 COMMON_ENOUGH = 16
 WALK_SECONDS = 5.0
 # What the index is not done with by then is too common for it.
-INDEX_SECONDS = 0.12
+INDEX_SECONDS = 0.08
 FOUND_AT_ONCE = 100
 MOST_DAYS_AT_ONCE = 32
 
