@@ -95,7 +95,7 @@ def _people() -> list[User]:
     from django.contrib.auth.models import User
     from django.db import connection, transaction
 
-    from benchmarks.population import FRESH, VERSIONS, ZONES
+    from benchmarks.population import FRESH, VERSIONS, ZONES, Parameters
     from benchmarks.population import JOBS as INSERT_JOBS
     from jobs.models import Artifact
     from jobs.protocol import Offer
@@ -108,7 +108,13 @@ def _people() -> list[User]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(FRESH, {"first": 1, "last": JOBS, "zones": ZONES})
         cursor.execute(INSERT_JOBS, {"owner": users[0].pk})
-        spec = {"artifact": artifact.pk, "runtime": "bash", "cpu": 0.25, "memory_mb": 64, "disk_mb": 16}
+        spec: Parameters = {
+            "artifact": str(artifact.pk),
+            "runtime": "bash",
+            "cpu": 0.25,
+            "memory_mb": 64,
+            "disk_mb": 16,
+        }
         cursor.execute(VERSIONS, spec)
         cursor.execute(
             "UPDATE jobs_job j SET owner_id = %s + floor(50 * power((f.n - 1) / 500.0, 3))::int FROM fresh f"
@@ -231,7 +237,7 @@ def _search(users: list[User], queries: int) -> tuple[list[float], dict[str, obj
             spent = (time.perf_counter() - began) * 1000
             taken.setdefault(kind, []).append((spent, found.complete, len(found.lines)))
         number += 1
-    by_kind = {
+    by_kind: dict[str, object] = {
         kind: {
             "p50": round(percentile([ms for ms, _, _ in each], 0.5)),
             "p95": round(percentile([ms for ms, _, _ in each], 0.95)),
