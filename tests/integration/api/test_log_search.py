@@ -41,8 +41,8 @@ def test_lines_with_their_places(owner: User, client: APIClient, stranger: APICl
     }
     assert lines(search(stranger, q="disk full")) == []
     assert len(lines(search(staff, q="disk full"))) == len(lines(search(staff, q="disk full", owner=owner.pk))) == 1
-    assert stranger.get(f"{API}/logs/search", {"q": "disk", "job_id": job.id}).status_code == 404
-    assert stranger.get(f"{API}/logs/search", {"q": "disk", "owner": owner.pk}).status_code == 403
+    assert stranger.get(f"{API}/logs/search", {"q": "disk", "job_id": str(job.id)}).status_code == 404
+    assert stranger.get(f"{API}/logs/search", {"q": "disk", "owner": str(owner.pk)}).status_code == 403
 
 
 def test_pages_follow_each_other(owner: User, client: APIClient) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from django.db import DatabaseError
 
-from jobs import tasks
+from jobs import sql, tasks
 from jobs.models import AttemptLog, Execution, LogIndexMark, LogSegment
 from jobs.protocol import Hold
 from jobs.services import log_indexing
 from jobs.services.log_indexing import index_logs
+from jobs.services.schedules import database_now
 from tests.integration.services.log_writing import end_long_ago, index_all, running, write
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +90,7 @@ def test_a_step_that_fails_leaves_nothing_and_is_done_again(monkeypatch: pytest.
         raise DatabaseError
 
     with monkeypatch.context() as broken:
-        broken.setattr(log_indexing.sql, "execute", fail)
+        broken.setattr(sql, "execute", fail)
         with pytest.raises(DatabaseError):
             index_logs()
     assert segments(hold) == []
@@ -100,11 +101,11 @@ def test_a_step_that_fails_leaves_nothing_and_is_done_again(monkeypatch: pytest.
 def test_the_mark_says_how_far_the_index_reaches() -> None:
     hold = running()
     write(hold, "one\n")
-    before = log_indexing.database_now()
+    before = database_now()
     assert index_all().reached_at is not None
     reached = log_indexing.read_reached_at()
     assert reached is not None
-    assert before <= reached <= log_indexing.database_now()
+    assert before <= reached <= database_now()
 
 
 def test_the_system_task_tells_what_it_did() -> None:

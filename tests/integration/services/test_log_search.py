@@ -145,7 +145,7 @@ def test_pages_repeat_nothing_and_leave_nothing_out(job: Job, monkeypatch: pytes
     if by == "index":
         use_index_at_once(monkeypatch)
         monkeypatch.setattr(log_search, "FOUND_AT_ONCE", 2)
-    expected = []
+    expected = list[str]()
     for run in range(4):
         lines = [f"marker {run} {number} {'x' * 300}" for number in range(60)]
         written_by(job, "".join(f"{line}\nfiller\n" for line in lines))
@@ -167,7 +167,7 @@ def test_a_search_whose_time_is_up_says_where_to_go_on(job: Job, monkeypatch: py
     monkeypatch.setattr(log_search, "MOST_WALKED_AT_ONCE", 1)
     for text in ("===old\n", "filler\n", "filler\n"):
         written_by(job, text)
-    answers, after = [], None
+    answers, after = list[FoundLines](), None
     while not answers or after is not None:
         wanted = LogSearch(parse_query("===", Mode.SUBSTRING))
         answers.append(search_logs(job.owner, wanted, limit=5, after=after, within_seconds=0))
@@ -188,7 +188,7 @@ def test_what_is_too_common_for_the_index_is_walked(job: Job, monkeypatch: pytes
                 cursor.execute("SELECT pg_sleep(10)")
         return fetch(name, parameters, into)
 
-    monkeypatch.setattr(log_search.sql, "fetch", too_slow)
+    monkeypatch.setattr(sql, "fetch", too_slow)
     monkeypatch.setattr(log_search, "INDEX_SECONDS", 0.001)
     first = search_logs(job.owner, LogSearch(parse_query("marker", Mode.SUBSTRING)), limit=5, within_seconds=0)
     assert first.following is not None
