@@ -19,6 +19,7 @@ from tests.hostile.cases import MEBIBYTE
 from tests.hostile.stage import PROGRAMS
 from tests.hostile.test_logs import on_a_terminal, run_into, sandbox
 from tests.integration.api.conftest import API
+from workers import log_stream
 from workers.log_stream import LogStream
 from workers.sandbox import Sandbox
 
@@ -27,7 +28,11 @@ PROGRAM = "log_fuzz.py"
 
 
 @pytest.mark.django_db
-def test_arbitrary_bytes_of_a_real_run(sandbox: Sandbox, client: APIClient, owner: User) -> None:
+def test_arbitrary_bytes_of_a_real_run(
+    sandbox: Sandbox, client: APIClient, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that what is written in pieces is stored in pieces, too.
+    monkeypatch.setattr(log_stream, "CHUNK_BYTES", 1)
     made = runpy.run_path(str(PROGRAMS / PROGRAM))
     out, err = made["make_bytes"](1), made["make_bytes"](2)
     hold = run_on(make_worker(), make_execution(job=make_job(owner=owner)))
