@@ -76,6 +76,11 @@ MAX_LOG_CHUNKS = 1_000_000
 LOG_COMPLETE_AFTER_SECONDS = 15.0
 # A search answers with what it has found after this long, and where to go on.
 LOG_SEARCH_SECONDS = 0.2
+# One object of the archive holds so many logs, and about so many bytes, at most.
+LOG_PACK_LOGS = 1000
+LOG_PACK_BYTES = 32 * 1024**2
+# A log that could not be read is tried again after this long, so that it does not hold up the others.
+LOG_ARCHIVE_RETRY_SECONDS = 3600.0
 
 # What a run may leave behind.
 MAX_OUTPUT_FILES = 1000

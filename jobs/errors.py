@@ -65,6 +65,10 @@ class StorageUnavailable(PunctualError):
     """The object store does not answer; try again in a moment."""
 
 
+class ArchivedLogUnreadable(StorageUnavailable):
+    """The archived log could not be read whole; try again, and if it stays so, see that its object is undamaged."""
+
+
 class ArtifactNotUploaded(Conflict):
     """The object store does not hold the artifact's bytes yet; upload them to the given URL first."""
 

@@ -1,6 +1,7 @@
 """The object store, through boto3, and nothing else does.
 
-Artifacts are stored under their own SHA-256 and never overwritten with anything else; outputs under their attempt.
+Artifacts are stored under their own SHA-256 and never overwritten with anything else; outputs under their attempt; logs
+under the pack that they were archived in.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -21,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumErro
 from django.conf import settings
 
 from jobs import conf
-from jobs.errors import ArtifactHashMismatch, ArtifactNotUploaded, StorageUnavailable
+from jobs.errors import ArchivedLogUnreadable, ArtifactHashMismatch, ArtifactNotUploaded, StorageUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES = 128 * 1024
 # As many as one request lists or deletes.
 PAGE_OBJECTS = 1000
-UPLOADS, OUTPUTS = "uploads/", "outputs/"
+UPLOADS, OUTPUTS, LOG_PACKS = "uploads/", "outputs/", "logs/"
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 
 
@@ -68,6 +69,19 @@ def upload_key(artifact_id: UUID) -> str:
 
 def output_key(execution_id: UUID, attempt: int, sha256: str) -> str:
     return f"{OUTPUTS}{execution_id}/{attempt}/{sha256}"
+
+
+def log_pack_key(pack_id: UUID) -> str:
+    return f"{LOG_PACKS}{pack_id}.jsonl.gz"
+
+
+def parse_log_pack_key(key: str) -> UUID | None:
+    """The pack's id; None: it is not such a key."""
+    try:
+        pack_id = UUID(key.removeprefix(LOG_PACKS).removesuffix(".jsonl.gz"))
+    except ValueError:
+        return None
+    return pack_id if log_pack_key(pack_id) == key else None
 
 
 def parse_upload_key(key: str) -> UUID | None:
@@ -106,6 +120,26 @@ def put_output(key: str, sha256: str, size: int, body: IO[bytes]) -> None:
             ChecksumSHA256=_base64(sha256),
             ContentType="application/octet-stream",
         )
+
+
+def put_log_pack(pack_id: UUID, sha256: str, size: int, body: IO[bytes]) -> None:
+    put_output(log_pack_key(pack_id), sha256, size, body)
+
+
+def read_log_pack(pack_id: UUID, offset: int, length: int) -> Iterator[bytes]:
+    """A part of it in pieces; the reader verifies them. Raises before the first piece if the store does not answer."""
+    try:
+        with _answers():
+            body = _client().get_object(
+                Bucket=settings.PUNCTUAL_S3_BUCKET,
+                Key=log_pack_key(pack_id),
+                Range=f"bytes={offset}-{offset + length - 1}",
+            )["Body"]
+            # Whoever stops reading gives the connection back.
+            with closing(body):
+                yield from body.iter_chunks(CHUNK_BYTES)
+    except ArtifactNotUploaded as error:
+        raise ArchivedLogUnreadable from error
 
 
 def presign_artifact_upload(artifact_id: UUID, sha256: str, size: int) -> tuple[str, dict[str, str]]:

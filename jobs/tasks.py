@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs import due_window
-from jobs.services import backfilling, log_indexing, orphans, partitions, retention
+from jobs.services import backfilling, log_archiving, log_indexing, log_retention, orphans, partitions, retention
 from jobs.services.database import bounded
 
 
@@ -40,6 +40,17 @@ def index_logs() -> dict[str, object]:
 def prune_history() -> dict[str, object]:
     pruned = retention.prune_history(retention=_retention())
     return asdict(pruned) | {"horizon": pruned.horizon.isoformat()}
+
+
+@shared_task(name="jobs.archive_logs")
+def archive_logs() -> dict[str, object]:
+    return asdict(log_archiving.archive_logs())
+
+
+@shared_task(name="jobs.prune_logs")
+def prune_logs() -> dict[str, object]:
+    keep = timedelta(days=settings.PUNCTUAL_LOG_DAYS)
+    return asdict(log_retention.prune_logs(keep=keep, max_bytes=settings.PUNCTUAL_LOG_MAX_MB * 1024**2))
 
 
 @shared_task(name="jobs.sweep_orphans")

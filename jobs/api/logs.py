@@ -6,6 +6,7 @@ The bytes are the program's and untrusted: they are never served as anything tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from uuid import UUID
 
 from django.http import HttpResponseBase, StreamingHttpResponse
@@ -74,7 +75,7 @@ class ExecutionLogs(ApiView):
         # Our server would read it all and throw it away.
         asked_for = request.method != "HEAD"
         return StreamingHttpResponse(
-            _pieces(execution_id, attempt, after, stream) if asked_for else (),
+            _begin(_pieces(execution_id, attempt, after, stream)) if asked_for else (),
             content_type="text/plain; charset=utf-8",
             headers={"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"},
         )
@@ -82,6 +83,11 @@ class ExecutionLogs(ApiView):
 
 def _pieces(execution_id: UUID, attempt: int | None, after: int, stream: str | None) -> Iterator[bytes]:
     return (chunk.data for chunk in read_chunks(execution_id, attempt, after=after, stream=stream))
+
+
+def _begin(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """What fails before the first piece is answered as a problem; what fails later cuts the answer off."""
+    return chain(list(islice(pieces, 1)), pieces)
 
 
 def _as_json(page: Page, after: int) -> Response:

@@ -101,13 +101,21 @@ class AttemptLog(models.Model):
     pack = models.ForeignKey(LogPack, null=True, on_delete=models.PROTECT, related_name="logs")
     pack_offset = models.BigIntegerField(null=True)
     pack_length = models.BigIntegerField(null=True)
+    archived_to = models.IntegerField(
+        null=True, help_text="The last sequence that the archive holds; -1: of an empty log."
+    )
+    archive_failed_at = models.DateTimeField(null=True, help_text="When it was last tried to be archived in vain.")
     settled_at = models.DateTimeField(null=True, help_text="Since when it is complete, searchable and archived.")
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(pack__isnull=True, pack_offset__isnull=True, pack_length__isnull=True)
-                | Q(pack__isnull=False, pack_offset__gte=0, pack_length__gt=0),
+                # Each column is compared with null: a check that comes out as null passes.
+                condition=Q(
+                    pack__isnull=True, pack_offset__isnull=True, pack_length__isnull=True, archived_to__isnull=True
+                )
+                | Q(pack__isnull=False, pack_offset__isnull=False, pack_length__isnull=False, archived_to__isnull=False)
+                & Q(pack_offset__gte=0, pack_length__gt=0, archived_to__gte=-1),
                 name="attempt_log_place_whole",
             ),
         ]
@@ -124,6 +132,12 @@ class AttemptLog(models.Model):
                 include=["pack_length"],
                 name="log_bytes_by_owner",
                 condition=Q(pack_length__isnull=False),
+            ),
+            # archive_logs: what is to be archived, in that order.
+            models.Index(
+                fields=["day", "execution_id", "attempt"],
+                name="attempt_log_unarchived",
+                condition=Q(pack__isnull=True, settled_at__isnull=True),
             ),
         ]
 

@@ -5,14 +5,17 @@ However long a log is, only a page of it is in memory, and whoever reads slowly 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import takewhile
 from uuid import UUID
 
 from jobs import conf, sql, wakeups
 from jobs.errors import NotFound, StaleAttempt
 from jobs.protocol import Chunk, Hold, Progress
+from jobs.services.archived_logs import read_archived
 from jobs.services.database import give_back
 
 PAGE_CHUNKS = 1000
@@ -79,13 +82,18 @@ def read_chunks(
         give_back()
         yield from chunks
         after = chunks[-1].sequence
+    if standing.ended:
+        yield from read_archived(execution_id, standing.attempt, after=after, stream=stream)
 
 
 def read_page(execution_id: UUID, attempt: int | None, *, after: int = -1, stream: str | None = None) -> Page:
     """What follows a sequence; without an attempt, of the latest."""
     # In this order: what an attempt wrote before it ended is in the page that says so.
     standing = read_standing(execution_id, attempt)
-    return Page(standing, _read_following(execution_id, standing, after, stream))
+    chunks = _read_following(execution_id, standing, after, stream)
+    if not chunks and standing.ended:
+        chunks = _first_of(read_archived(execution_id, standing.attempt, after=after, stream=stream))
+    return Page(standing, chunks)
 
 
 def read_tail(
@@ -94,7 +102,11 @@ def read_tail(
     """What precedes a sequence, by default the end of all that there is."""
     standing = read_standing(execution_id, attempt)
     wanted = {"before": before, "stream": stream, "max_bytes": max_bytes}
-    return Page(standing, _read("read_log_before", execution_id, standing, wanted))
+    chunks = _read("read_log_before", execution_id, standing, wanted)
+    if not chunks and standing.ended:
+        archived = read_archived(execution_id, standing.attempt, stream=stream)
+        chunks = _last_of(takewhile(lambda chunk: chunk.sequence < before, archived), max_bytes)
+    return Page(standing, chunks)
 
 
 def read_standing(execution_id: UUID, attempt: int | None) -> Standing:
@@ -106,6 +118,27 @@ def read_standing(execution_id: UUID, attempt: int | None) -> Standing:
 
 def _read_following(execution_id: UUID, standing: Standing, after: int, stream: str | None) -> list[Chunk]:
     return _read("read_log", execution_id, standing, {"after": after, "stream": stream, "max_bytes": PAGE_BYTES})
+
+
+def _first_of(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """A page, as the database would cut it."""
+    page, size = list[Chunk](), 0
+    for chunk in chunks:
+        if size >= PAGE_BYTES or len(page) == PAGE_CHUNKS:
+            break
+        page.append(chunk)
+        size += len(chunk.data)
+    return page
+
+
+def _last_of(chunks: Iterable[Chunk], max_bytes: int) -> list[Chunk]:
+    page, size = deque[Chunk](), 0
+    for chunk in chunks:
+        page.append(chunk)
+        size += len(chunk.data)
+        while size - len(page[0].data) >= max_bytes or len(page) > PAGE_CHUNKS:
+            size -= len(page.popleft().data)
+    return list(page)
 
 
 def _read(name: str, execution_id: UUID, standing: Standing, wanted: Mapping[str, object]) -> list[Chunk]:

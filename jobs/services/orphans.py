@@ -3,7 +3,7 @@
 The mark on an artifact's row is committed first, then its bytes go, then the row: killed in between, the next run goes
 on, and whoever wants a marked artifact meanwhile makes sure of the bytes before using them. Bytes are deleted under the
 lock of their hash (see `artifacts`), when no other row names them. Without the object store nothing is lost: the marks
-stay.
+stay. A pack that no log refers to is never referred to again: its row goes first, and then its object is an orphan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.db import transaction
 
 from jobs import conf, sql, storage
 from jobs.errors import StorageUnavailable
-from jobs.models import Artifact, Execution, Output
+from jobs.models import Artifact, Execution, LogPack, Output
 from jobs.models.ids import first_id
 from jobs.services.artifact_deletion import is_kept_by_others
 from jobs.services.artifacts import HOLD_SECONDS, lock_hash
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 WITHIN_SECONDS = 60.0
 PAGE_ARTIFACTS = 5000
+PAGE_PACKS = 5000
 
 _NIL = UUID(int=0)
 _GRACE = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS)
@@ -43,6 +44,7 @@ class SweepResult:
     artifacts: int
     uploads: int
     outputs: int
+    log_packs: int
     finished: bool
 
 
@@ -64,7 +66,7 @@ class _Budget:
 
 def sweep_orphans(*, retention: timedelta, within_seconds: float = WITHIN_SECONDS) -> SweepResult:
     budget, now = _Budget(within_seconds), database_now()
-    artifacts = uploads = outputs = 0
+    artifacts = uploads = outputs = log_packs = 0
     try:
         mark_orphans(now, budget.left)
         for artifact_id in Artifact.objects.filter(doomed_at__isnull=False).values_list("id", flat=True):
@@ -73,10 +75,12 @@ def sweep_orphans(*, retention: timedelta, within_seconds: float = WITHIN_SECOND
             artifacts += collect_artifact(artifact_id)
         uploads = _sweep(storage.UPLOADS, first_id(now - _GRACE), lambda page: _dead_uploads(page, now), budget)
         outputs = _sweep(storage.OUTPUTS, first_id(now - retention), _dead_outputs, budget)
+        forget_log_packs(now, budget.left)
+        log_packs = _sweep(storage.LOG_PACKS, first_id(now - _GRACE), _dead_log_packs, budget)
     except StorageUnavailable as error:
         logger.warning("Orphans stay until the object store is back; nothing is lost: %s", error)
-        return SweepResult(artifacts, uploads, outputs, finished=False)
-    return SweepResult(artifacts, uploads, outputs, finished=not budget.spent)
+        return SweepResult(artifacts, uploads, outputs, log_packs, finished=False)
+    return SweepResult(artifacts, uploads, outputs, log_packs, finished=not budget.spent)
 
 
 def mark_orphans(now: datetime, go_on: Callable[[], bool] = lambda: True) -> int:
@@ -89,6 +93,17 @@ def mark_orphans(now: datetime, go_on: Callable[[], bool] = lambda: True) -> int
             break
         after = page[-1].id
     return marked
+
+
+def forget_log_packs(now: datetime, go_on: Callable[[], bool] = lambda: True) -> None:
+    """Deletes the rows of packs all of whose logs were pruned."""
+    after = _NIL
+    while go_on():
+        wanted = {"after": after, "bound": first_id(now - _GRACE), "limit": PAGE_PACKS}
+        looked = sql.fetch("forget_log_packs", wanted, _Looked, within=20)
+        if len(looked) < PAGE_PACKS:
+            break
+        after = looked[-1].id
 
 
 def _doom_page(after: UUID, now: datetime) -> list[_Looked]:
@@ -162,3 +177,10 @@ def _dead_outputs(page: Sequence[StoredObject]) -> list[str]:
         )
     )
     return [key for key, found in files.items() if found[0] not in unfinished and found not in published]
+
+
+def _dead_log_packs(page: Sequence[StoredObject]) -> list[str]:
+    """Packs whose logs were pruned, or that nobody came to refer to."""
+    packs = {each.key: found for each in page if (found := storage.parse_log_pack_key(each.key)) is not None}
+    known = set(LogPack.objects.filter(id__in=packs.values()).values_list("id", flat=True))
+    return [key for key, pack_id in packs.items() if pack_id not in known]

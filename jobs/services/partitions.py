@@ -1,6 +1,6 @@
-"""Keeps a partition ready for each of the coming days, and drops those that retention no longer wants.
+"""Keeps a partition ready for each of the coming days, and drops the events that retention no longer wants.
 
-What an unfinished execution wrote is never dropped, however old it is.
+What befell an unfinished execution is never dropped, however old it is. Logs have rules of their own: `log_retention`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from jobs.services.database import bounded
 logger = logging.getLogger(__name__)
 
 # By what each is partitioned.
-DAY_COLUMNS = {"jobs_logchunk": "day", "jobs_logsegment": "day", "jobs_executionevent": "created_at"}
+EVENTS, LOGS = "jobs_executionevent", ("jobs_logchunk", "jobs_logsegment")
+DAY_COLUMNS = dict.fromkeys(LOGS, "day") | {EVENTS: "created_at"}
 TABLES = tuple(DAY_COLUMNS)
 # A drop has to have the table to itself, and whoever writes a log waits behind it: it gives up soon and comes again.
 DROP_LOCK_SECONDS = 0.5
@@ -41,26 +42,25 @@ def create_partitions(*, today: date, days: int = conf.PARTITIONS_AHEAD_DAYS) ->
     return created
 
 
-def drop_partitions(*, before: date) -> list[str]:
-    """Drops the partitions of the days before, with what lies in the default one; returns the names it dropped."""
+def drop_events(*, before: date) -> list[str]:
+    """Drops the events of the days before, with what lies in the default partition; returns the names it dropped."""
     dropped = []
-    for table in TABLES:
-        for day in _days(table):
-            name = f"{table}_{day:%Y%m%d}"
-            if day >= before:
-                continue
-            try:
-                if _drop_partition(table, day):
-                    dropped.append(name)
-            except OperationalError as error:
-                logger.info("%s is in use and is dropped another time: %s", name, str(error).strip())
-        for _ in range(MAX_BATCHES):
-            if _empty_default(table, before) < BATCH_ROWS:
-                break
+    for day in days_of(EVENTS):
+        name = f"{EVENTS}_{day:%Y%m%d}"
+        if day >= before:
+            continue
+        try:
+            if _drop_events(day):
+                dropped.append(name)
+        except OperationalError as error:
+            logger.info("%s is in use and is dropped another time: %s", name, str(error).strip())
+    for _ in range(MAX_BATCHES):
+        if _empty_default(before) < BATCH_ROWS:
+            break
     return dropped
 
 
-def _days(table: str) -> list[date]:
+def days_of(table: str) -> list[date]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -71,10 +71,8 @@ def _days(table: str) -> list[date]:
     return [datetime.strptime(match[1], "%Y%m%d").replace(tzinfo=UTC).date() for match in found if match]
 
 
-def _drop_partition(table: str, day: date) -> bool:
-    name = compose.Identifier(f"{table}_{day:%Y%m%d}")
-    # The keys of the logs begin with the day.
-    that_day = compose.SQL("p.day = {}" if DAY_COLUMNS[table] == "day" else "true").format(compose.Literal(day))
+def _drop_events(day: date) -> bool:
+    name = compose.Identifier(f"{EVENTS}_{day:%Y%m%d}")
     with (
         transaction.atomic(),
         bounded(statement_seconds=30, lock_seconds=DROP_LOCK_SECONDS),
@@ -85,8 +83,8 @@ def _drop_partition(table: str, day: date) -> bool:
         cursor.execute(
             compose.SQL(
                 "SELECT EXISTS (SELECT FROM jobs_execution e WHERE e.id < %s AND e.ended_at IS NULL"
-                " AND EXISTS (SELECT FROM {} p WHERE p.execution_id = e.id AND {}))"
-            ).format(name, that_day),
+                " AND EXISTS (SELECT FROM {} p WHERE p.execution_id = e.id))"
+            ).format(name),
             [first_id(midnight)],
         )
         if cursor.fetchone()[0]:
@@ -95,20 +93,14 @@ def _drop_partition(table: str, day: date) -> bool:
     return True
 
 
-def _empty_default(table: str, before: date) -> int:
+def _empty_default(before: date) -> int:
     with transaction.atomic(), bounded(statement_seconds=30), connection.cursor() as cursor:
         cursor.execute(
-            compose.SQL(
-                "DELETE FROM {default} WHERE ctid = ANY(ARRAY("
-                " SELECT d.ctid FROM {default} d WHERE d.{column} < {before}"
-                " AND NOT EXISTS (SELECT FROM jobs_execution e WHERE e.id = d.execution_id AND e.ended_at IS NULL)"
-                " LIMIT {limit}))"
-            ).format(
-                default=compose.Identifier(f"{table}_default"),
-                column=compose.Identifier(DAY_COLUMNS[table]),
-                before=compose.Literal(_bound(table, before)),
-                limit=compose.Literal(BATCH_ROWS),
-            )
+            "DELETE FROM jobs_executionevent_default WHERE ctid = ANY(ARRAY("
+            " SELECT d.ctid FROM jobs_executionevent_default d WHERE d.created_at < %s"
+            " AND NOT EXISTS (SELECT FROM jobs_execution e WHERE e.id = d.execution_id AND e.ended_at IS NULL)"
+            " LIMIT %s))",
+            [_bound(EVENTS, before), BATCH_ROWS],
         )
         count: int = cursor.rowcount
     return count

@@ -62,7 +62,7 @@ def prune_history(*, retention: timedelta, within_seconds: float = WITHIN_SECOND
     ranges, no_range_left = _repeat(_prune_ranges, horizon, deadline)
     versions, no_version_left = _repeat(_prune_versions, horizon, deadline)
     # A partition goes as a whole, once even its youngest row is old enough.
-    dropped = partitions.drop_partitions(before=horizon.date())
+    dropped = partitions.drop_events(before=horizon.date())
     executions, no_execution_left = _repeat(_prune_page, horizon, deadline)
     return PruneResult(
         horizon, executions, ranges, versions, dropped, no_range_left and no_version_left and no_execution_left

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEVELOPMENT_SECRET_KEY = "insecure-development-key-never-use-it-in-production"  # noqa: S105 - refused in production
 
+DEFAULT_LOG_DAYS = 14.0
+
 Words = Annotated[tuple[str, ...], NoDecode]  # separated by commas
 
 
@@ -56,6 +58,8 @@ class Environment(BaseSettings):
     renew_seconds: float = Field(5, ge=0.2, le=120, validation_alias="PUNCTUAL_RENEW_SECONDS")
     beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
     retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
+    log_days: float | None = Field(None, ge=1, validation_alias="PUNCTUAL_LOG_DAYS")
+    log_max_mb: int = Field(0, ge=0, validation_alias="PUNCTUAL_LOG_MAX_MB")
 
     owner_storage_mb: int = Field(10_240, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_STORAGE_MB")
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
@@ -124,6 +128,14 @@ class Environment(BaseSettings):
             )
         return value
 
+    @field_validator("log_days")
+    @classmethod
+    def outlived_by_history(cls, value: float | None, info: object) -> float | None:
+        retention = getattr(info, "data", {}).get("retention_days")
+        if value is not None and retention is not None and value > retention:
+            raise ValueError(f"must be at most PUNCTUAL_RETENTION_DAYS ({retention:g})")
+        return value
+
     @field_validator("worker_network_allow")
     @classmethod
     def are_ranges(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,6 +149,10 @@ class Environment(BaseSettings):
         if allowed is not None:
             _network_rules(allowed, value)
         return value
+
+    @property
+    def effective_log_days(self) -> float:
+        return min(DEFAULT_LOG_DAYS, self.retention_days) if self.log_days is None else self.log_days
 
     @property
     def worker_network_rules(self) -> NetworkRules | None:

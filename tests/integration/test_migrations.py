@@ -45,9 +45,11 @@ print(sorted(PeriodicTask.objects.values_list("task", flat=True)))
 SEEDED = [
     "celery.backend_cleanup",
     "jobs.advance_backfills",
+    "jobs.archive_logs",
     "jobs.create_partitions",
     "jobs.index_logs",
     "jobs.prune_history",
+    "jobs.prune_logs",
     "jobs.refill_due_window",
     "jobs.sweep_orphans",
 ]

@@ -40,9 +40,11 @@ EVERY_SECOND, HOURLY = "every second", "hourly"
 HOUSEKEEPING = {
     "celery.backend_cleanup",
     "jobs.advance_backfills",
+    "jobs.archive_logs",
     "jobs.create_partitions",
     "jobs.index_logs",
     "jobs.prune_history",
+    "jobs.prune_logs",
     "jobs.refill_due_window",
     "jobs.sweep_orphans",
 }
@@ -52,6 +54,7 @@ SEEDS = {
     "0007_backfill": "create_advance",
     "0009_housekeeping": "create_housekeeping",
     "0026_log_search": "create_indexing",
+    "0030_log_archive": "create_log_tasks",
 }
 
 

@@ -36,7 +36,7 @@ GRACE = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS)
 @pytest.fixture
 def _empty_store(bucket: None) -> None:
     """Other tests leave things there too."""
-    for prefix in (storage.UPLOADS, storage.OUTPUTS):
+    for prefix in (storage.UPLOADS, storage.OUTPUTS, storage.LOG_PACKS):
         for page in storage.list_objects(prefix, before="~"):
             storage.delete_objects([each.key for each in page])
 
@@ -100,7 +100,7 @@ def sweep(**options: Any) -> SweepResult:
 def test_an_artifact_that_no_job_refers_to_goes_after_its_grace() -> None:
     text = script()
     artifact = store_script(owner=make_user(), script=text)
-    assert sweep() == SweepResult(artifacts=0, uploads=0, outputs=0, finished=True)
+    assert sweep() == SweepResult(artifacts=0, uploads=0, outputs=0, log_packs=0, finished=True)
     age(artifact)
     assert sweep().artifacts == 1
     assert not Artifact.objects.exists()
@@ -335,7 +335,7 @@ def test_many_outputs_are_swept_page_by_page(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_sweep_ends_when_its_time_is_up() -> None:
     age(store_script(owner=make_user(), script=script()))
-    assert sweep(within_seconds=0) == SweepResult(artifacts=0, uploads=0, outputs=0, finished=False)
+    assert sweep(within_seconds=0) == SweepResult(artifacts=0, uploads=0, outputs=0, log_packs=0, finished=False)
     assert sweep().artifacts == 1
 
 
@@ -347,4 +347,4 @@ def test_a_key_that_is_none_of_ours_is_not_taken_for_one(key: str) -> None:
 
 def test_the_system_task_says_what_it_did() -> None:
     age(store_script(owner=make_user(), script=script()))
-    assert sweep_orphans_task() == {"artifacts": 1, "uploads": 0, "outputs": 0, "finished": True}
+    assert sweep_orphans_task() == {"artifacts": 1, "uploads": 0, "outputs": 0, "log_packs": 0, "finished": True}

@@ -20,7 +20,6 @@ from jobs.models import (
     Execution,
     ExecutionEvent,
     Job,
-    LogChunk,
     Output,
     RetentionMark,
     Schedule,
@@ -271,59 +270,49 @@ def test_the_last_that_is_known_of_an_upstream_is_not_forgotten_when_it_was_drop
 
 
 def partition(day: date) -> None:
-    for table in ("jobs_logchunk", "jobs_executionevent"):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"CREATE TABLE {table}_{day:%Y%m%d} PARTITION OF {table}"
-                f" FOR VALUES FROM ('{day}{suffix(table)}') TO ('{day + DAY}{suffix(table)}')"
-            )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE jobs_executionevent_{day:%Y%m%d} PARTITION OF jobs_executionevent"
+            f" FOR VALUES FROM ('{day} 00:00:00+00') TO ('{day + DAY} 00:00:00+00')"
+        )
 
 
-def suffix(table: str) -> str:
-    return "" if table == "jobs_logchunk" else " 00:00:00+00"
-
-
-def wrote(execution_id: UUID, at: datetime) -> None:
-    LogChunk.objects.create(
-        day=at.date(), execution_id=execution_id, attempt=1, sequence=0, stream="stdout", logged_at=at, data=b"x"
-    )
+def befell(execution_id: UUID, at: datetime) -> None:
     ExecutionEvent.objects.create(id=uuid4(), created_at=at, execution_id=execution_id, attempt=1, name="x", detail={})
 
 
-def test_logs_and_events_go_with_their_partitions() -> None:
+def test_events_go_with_their_partitions() -> None:
     gone, kept = days_ago(91), days_ago(89)
     for at in (gone, kept):
         partition(at.date())
-        wrote(uuid4(), at)
+        befell(uuid4(), at)
     # This one's day has no partition of its own.
-    wrote(uuid4(), days_ago(300))
-    names = [f"{table}_{gone:%Y%m%d}" for table in ("jobs_logchunk", "jobs_executionevent")]
-    assert prune().partitions == names
-    assert [each.day for each in LogChunk.objects.all()] == [kept.date()]
+    befell(uuid4(), days_ago(300))
+    assert prune().partitions == [f"jobs_executionevent_{gone:%Y%m%d}"]
     assert [each.created_at for each in ExecutionEvent.objects.all()] == [kept]
 
 
 @pytest.mark.parametrize("has_partition", [True, False])
-def test_what_an_unfinished_execution_wrote_stays(has_partition: bool) -> None:
+def test_what_befell_an_unfinished_execution_stays(has_partition: bool) -> None:
     at = days_ago(150)
     if has_partition:
         partition(at.date())
     unfinished = execution(make_job(), None)
-    wrote(unfinished, at)
+    befell(unfinished, at)
     assert prune().partitions == []
-    assert (LogChunk.objects.count(), ExecutionEvent.objects.count()) == (1, 1)
+    assert ExecutionEvent.objects.count() == 1
     Execution.objects.filter(id=unfinished).update(state="succeeded", ended_at=days_ago(100))
-    assert len(prune().partitions) == (2 if has_partition else 0)
-    assert (LogChunk.objects.count(), ExecutionEvent.objects.count()) == (0, 0)
+    assert len(prune().partitions) == (1 if has_partition else 0)
+    assert ExecutionEvent.objects.count() == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_partition_in_use_is_dropped_another_time() -> None:
     day = days_ago(100).date()
     partition(day)
-    with read_by_another(f"jobs_logchunk_{day:%Y%m%d}"):
-        assert prune().partitions == [f"jobs_executionevent_{day:%Y%m%d}"]
-    assert prune().partitions == [f"jobs_logchunk_{day:%Y%m%d}"]
+    with read_by_another(f"jobs_executionevent_{day:%Y%m%d}"):
+        assert prune().partitions == []
+    assert prune().partitions == [f"jobs_executionevent_{day:%Y%m%d}"]
 
 
 @contextmanager

@@ -1,0 +1,37 @@
+"""What the archive holds of logs whose chunks are no longer in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from jobs import sql, storage
+from jobs.log_archive import read_member
+from jobs.protocol import Chunk
+
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    pack_id: UUID
+    offset: int
+    length: int
+    last: int
+    in_postgres: bool
+
+
+def read_archived(execution_id: UUID, attempt: int, *, after: int = -1, stream: str | None = None) -> Iterator[Chunk]:
+    """What follows a sequence, to be asked for once Postgres has nothing that does.
+
+    In this order nothing is missed: chunks go only after their place in the archive was committed, so that whoever
+    finds none of them, be it in the middle of a log, finds that place afterwards.
+    """
+    found = sql.fetch("find_archived", {"execution_id": execution_id, "attempt": attempt}, _Archived, within=SECONDS)
+    # What is still in Postgres does not come back to it: all that follows is of the other stream.
+    for log in (each for each in found if each.last > after and not each.in_postgres):
+        pieces = storage.read_log_pack(log.pack_id, log.offset, log.length)
+        for chunk in read_member(pieces, execution_id=execution_id, attempt=attempt):
+            if chunk.sequence > after and stream in (None, chunk.stream):
+                yield chunk
