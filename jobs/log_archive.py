@@ -45,6 +45,15 @@ def write_member(heading: Heading, chunks: Iterable[Chunk], into: IO[bytes]) -> 
     return written
 
 
+def check_member(pieces: Iterable[bytes]) -> None:
+    """Raises unless they are one undamaged member, from its first byte to its last."""
+    try:
+        for _ in _unzip(pieces):
+            pass
+    except zlib.error as error:
+        raise ArchivedLogUnreadable from error
+
+
 def read_member(pieces: Iterable[bytes], *, execution_id: UUID, attempt: int) -> Iterator[Chunk]:
     lines = _split(_unzip(pieces))
     try:

@@ -5,8 +5,8 @@ The bytes are the program's and untrusted: they are never served as anything tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from uuid import UUID
 
 from django.http import HttpResponseBase, StreamingHttpResponse
@@ -25,6 +25,8 @@ from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.errors import NotFound
 from jobs.services.log_following import await_page
 from jobs.services.logs import Page, read_chunks
+
+BROKEN_OFF = b"\n[punctual: the rest of this log could not be read; ask again]\n"
 
 
 class LogQuery(StrictSerializer):
@@ -86,8 +88,20 @@ def _pieces(execution_id: UUID, attempt: int | None, after: int, stream: str | N
 
 
 def _begin(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What fails before the first piece is answered as a problem; what fails later cuts the answer off."""
-    return chain(list(islice(pieces, 1)), pieces)
+    """What fails before the first piece is answered as a problem; what fails later is said where the log breaks off.
+
+    The server would end such an answer as if it were whole.
+    """
+    return _tell_break(list(islice(pieces, 1)), pieces)
+
+
+def _tell_break(first: Sequence[bytes], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    yield from first
+    try:
+        yield from pieces
+    except Exception:
+        yield BROKEN_OFF
+        raise
 
 
 def _as_json(page: Page, after: int) -> Response:

@@ -1,16 +1,24 @@
-"""What the archive holds of logs whose chunks are no longer in Postgres."""
+"""What the archive holds of logs whose chunks are no longer in Postgres.
+
+A log is fetched and checked as a whole before any of it is given out: whoever is answered has all of it to come,
+however slowly they read, and no request to the object store waits for them.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO
 from uuid import UUID
 
 from jobs import sql, storage
-from jobs.log_archive import read_member
+from jobs.log_archive import PIECE_BYTES, check_member, read_member
 from jobs.protocol import Chunk
 
 SECONDS = 10.0
+# So much of a log as it is archived is in memory; a larger one is a file without a name.
+MEMORY_BYTES = 4 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,16 @@ def read_archived(execution_id: UUID, attempt: int, *, after: int = -1, stream: 
     found = sql.fetch("find_archived", {"execution_id": execution_id, "attempt": attempt}, _Archived, within=SECONDS)
     # What is still in Postgres does not come back to it: all that follows is of the other stream.
     for log in (each for each in found if each.last > after and not each.in_postgres):
-        pieces = storage.read_log_pack(log.pack_id, log.offset, log.length)
-        for chunk in read_member(pieces, execution_id=execution_id, attempt=attempt):
-            if chunk.sequence > after and stream in (None, chunk.stream):
-                yield chunk
+        with tempfile.SpooledTemporaryFile(MEMORY_BYTES) as member:
+            for piece in storage.read_log_pack(log.pack_id, log.offset, log.length):
+                member.write(piece)
+            check_member(_again(member))
+            for chunk in read_member(_again(member), execution_id=execution_id, attempt=attempt):
+                if chunk.sequence > after and stream in (None, chunk.stream):
+                    yield chunk
+
+
+def _again(member: IO[bytes]) -> Iterator[bytes]:
+    member.seek(0)
+    while piece := member.read(PIECE_BYTES):
+        yield piece

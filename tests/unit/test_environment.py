@@ -47,6 +47,16 @@ def test_lists_are_separated_by_commas(variables: pytest.MonkeyPatch) -> None:
     assert read().allowed_hosts == ("a.example.org", "b.example.org")
 
 
+def test_logs_stay_no_longer_than_history(variables: pytest.MonkeyPatch) -> None:
+    assert (read().effective_log_days, read().log_max_mb) == (14, 0)
+    variables.setenv("PUNCTUAL_RETENTION_DAYS", "7")
+    assert read().effective_log_days == 7
+    variables.setenv("PUNCTUAL_LOG_DAYS", "2")
+    assert read().effective_log_days == 2
+    variables.setenv("PUNCTUAL_LOG_DAYS", "8")
+    assert "PUNCTUAL_LOG_DAYS must be at most PUNCTUAL_RETENTION_DAYS (7)" in refusal()
+
+
 def test_what_a_worker_counts_is_names_and_amounts(variables: pytest.MonkeyPatch) -> None:
     assert read().worker_resources == {}
     variables.setenv("PUNCTUAL_WORKER_RESOURCES", "gpu=2, licence=5,")

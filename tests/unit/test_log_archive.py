@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import ArchivedLogUnreadable
-from jobs.log_archive import PIECE_BYTES, Heading, read_member, write_member
+from jobs.log_archive import PIECE_BYTES, Heading, check_member, read_member, write_member
 from jobs.protocol import Chunk
 
 AT = datetime(2026, 11, 16, 3, 4, 5, 678901, tzinfo=UTC)
@@ -65,9 +65,12 @@ def test_members_one_after_the_other_are_one_readable_file_of_lines(logs: list[l
 @given(chunks.filter(bool), st.data())
 def test_an_end_that_comes_too_soon_is_an_error(logged: list[Chunk], data: st.DataObject) -> None:
     whole = member(logged)
+    check_member(pieces(whole, 9))
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(ArchivedLogUnreadable):
         read(whole[:cut])
+    with pytest.raises(ArchivedLogUnreadable):
+        check_member([whole[:cut]])
 
 
 @given(chunks.filter(bool), st.data())
