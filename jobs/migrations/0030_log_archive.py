@@ -26,7 +26,7 @@ def create_log_tasks(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0034_archived_usage"),
+        ("jobs", "0029_archived_usage"),
         ("django_celery_beat", "0019_alter_periodictasks_options"),
     ]
 

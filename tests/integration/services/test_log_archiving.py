@@ -16,12 +16,13 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from jobs import conf, sql, storage
+from jobs.errors import NotFound
 from jobs.models import Attempt, AttemptLog, Execution, LogChunk, LogPack
 from jobs.protocol import Chunk, Hold
 from jobs.services import log_archiving, orphans
 from jobs.services.archived_logs import read_archived
 from jobs.services.log_archiving import ArchiveResult, archive_logs
-from jobs.services.logs import read_chunks
+from jobs.services.logs import read_chunks, read_page, read_tail
 from jobs.services.orphans import sweep_orphans
 from jobs.tasks import archive_logs as archive_logs_task
 from tests.archived_logs import chunk, index_logs, log_of, write_log
@@ -252,7 +253,7 @@ def test_a_log_that_grows_while_it_is_read_is_left_for_the_next_time(monkeypatch
 
 
 def test_whoever_reads_while_the_chunks_go_reads_on_in_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.services.logs.READ_BATCH", 2)
+    monkeypatch.setattr("jobs.services.logs.PAGE_CHUNKS", 2)
     written = [chunk(n, b"%d" % n) for n in range(5)]
     hold = write_log(*written)
     reading = read_chunks(hold.execution_id, hold.attempt)
@@ -260,6 +261,30 @@ def test_whoever_reads_while_the_chunks_go_reads_on_in_the_archive(monkeypatch: 
     archive_logs()
     lose_chunks()
     assert [*begun, *reading] == written
+
+
+def test_pages_of_the_archive_are_those_of_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.services.logs.PAGE_CHUNKS", 3)
+    monkeypatch.setattr("jobs.services.logs.PAGE_BYTES", 8)
+    hold = write_log(*(chunk(n, b"%04d" % n, "stderr" if n % 4 == 3 else "stdout") for n in range(12)))
+
+    def pages() -> list[Sequence[Chunk]]:
+        this = hold.execution_id, hold.attempt
+        streams: tuple[str | None, ...] = (None, "stdout", "stderr")
+        return [
+            *(read_page(*this, after=after, stream=stream).chunks for after in range(-1, 12) for stream in streams),
+            *(
+                read_tail(*this, before=before, stream=stream, max_bytes=max_bytes).chunks
+                for before in range(13)
+                for stream in streams
+                for max_bytes in (1, 8, 9, 1000)
+            ),
+        ]
+
+    archive_logs()
+    stored = pages()
+    lose_chunks()
+    assert pages() == stored
 
 
 def test_what_is_still_in_postgres_is_not_asked_of_the_archive(endpoint: Settings) -> None:
@@ -297,7 +322,8 @@ def test_a_pruned_log_is_no_error_for_whoever_archives_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(storage, "put_log_pack", prune_meanwhile)
     assert archive_logs().logs == 1
     assert log_of(kept).pack_id is not None
-    assert whole(gone) == []
+    with pytest.raises(NotFound):
+        whole(gone)
 
 
 def test_many_small_logs_cost_a_dozen_statements_and_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
