@@ -38,8 +38,10 @@ def log_of(hold: Hold) -> AttemptLog:
 
 
 def index_logs(holds: Sequence[Hold]) -> None:
-    """As if every chunk of them could be searched."""
-    AttemptLog.objects.filter(execution_id__in=[hold.execution_id for hold in holds]).update(indexed_to=2**31 - 1)
+    """As if all of them could be searched."""
+    AttemptLog.objects.filter(execution_id__in=[hold.execution_id for hold in holds]).update(
+        indexed_at=datetime.now(UTC)
+    )
 
 
 def age_log(hold: Hold, days: int, *, partition: bool = True) -> date:

@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from jobs.admin.badges import badge
 from jobs.admin.execution_log import next_of_log, page_of_log
 from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
-from jobs.errors import Conflict, NotFound
+from jobs.errors import Conflict, NotFound, StorageUnavailable
 from jobs.models import Attempt, Execution
 from jobs.services.commands import cancel_execution
 from jobs.services.dead_letters import dismiss_dead_letter
@@ -67,7 +67,11 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
 
     def log_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponse:
         execution = self._visible(request, execution_id)
-        context = self.admin_site.each_context(request) | page_of_log(request, execution)
+        try:
+            context = self.admin_site.each_context(request) | page_of_log(request, execution)
+        except StorageUnavailable as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return redirect("admin:jobs_execution_change", execution_id)
         title = f"Log of {execution.job.name}"
         return TemplateResponse(
             request, "admin/jobs/execution/log.html", context | {"execution": execution, "title": title}

@@ -15,6 +15,7 @@ from uuid import UUID
 from jobs import sql, storage
 from jobs.log_archive import PIECE_BYTES, check_member, read_member
 from jobs.protocol import Chunk
+from jobs.services.database import give_back
 
 SECONDS = 10.0
 # So much of a log as it is archived is in memory; a larger one is a file without a name.
@@ -37,6 +38,7 @@ def read_archived(execution_id: UUID, attempt: int, *, after: int = -1, stream: 
     finds none of them, be it in the middle of a log, finds that place afterwards.
     """
     found = sql.fetch("find_archived", {"execution_id": execution_id, "attempt": attempt}, _Archived, within=SECONDS)
+    give_back()
     # What is still in Postgres does not come back to it: all that follows is of the other stream.
     for log in (each for each in found if each.last > after and not each.in_postgres):
         with tempfile.SpooledTemporaryFile(MEMORY_BYTES) as member:

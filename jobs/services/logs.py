@@ -82,8 +82,8 @@ def read_chunks(
         give_back()
         yield from chunks
         after = chunks[-1].sequence
-    if standing.ended:
-        yield from read_archived(execution_id, standing.attempt, after=after, stream=stream)
+    # Whether it had ended when reading began says nothing of how it is now.
+    yield from read_archived(execution_id, standing.attempt, after=after, stream=stream)
 
 
 def read_page(execution_id: UUID, attempt: int | None, *, after: int = -1, stream: str | None = None) -> Page:

@@ -13,4 +13,5 @@ SELECT a.execution_id, a.number, %(day)s, j.owner_id, e.job_id
                 WHERE c.day = %(day)s AND c.execution_id = a.execution_id AND c.attempt = a.number
                   AND c.sequence > coalesce(l.archived_to, -1))
     ON CONFLICT (execution_id, attempt) DO UPDATE
-   SET pack_id = NULL, pack_offset = NULL, pack_length = NULL, archived_to = NULL, settled_at = NULL
+   SET pack_id = NULL, pack_offset = NULL, pack_length = NULL, archived_to = NULL, indexed_at = NULL,
+       settled_at = NULL

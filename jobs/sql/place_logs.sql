@@ -12,6 +12,6 @@ WITH free AS MATERIALIZED (
 UPDATE jobs_attemptlog l
    SET pack_id = %(pack_id)s, pack_offset = f.pack_offset, pack_length = f.pack_length, archived_to = f.archived_to,
        archive_failed_at = NULL,
-       settled_at = CASE WHEN l.indexed_to >= f.archived_to THEN statement_timestamp() END
+       settled_at = CASE WHEN l.indexed_at IS NOT NULL THEN statement_timestamp() END
   FROM free f
  WHERE l.execution_id = f.execution_id AND l.attempt = f.attempt

@@ -3,7 +3,7 @@
 WITH done AS MATERIALIZED (
     SELECT execution_id, attempt
       FROM jobs_attemptlog
-     WHERE settled_at IS NULL AND pack_id IS NOT NULL AND indexed_to >= archived_to
+     WHERE settled_at IS NULL AND pack_id IS NOT NULL AND indexed_at IS NOT NULL
      ORDER BY day
      LIMIT %(limit)s
        FOR NO KEY UPDATE SKIP LOCKED

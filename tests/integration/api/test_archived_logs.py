@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -16,7 +17,7 @@ from jobs.models import LogChunk, LogPack
 from jobs.protocol import Hold
 from jobs.services.log_archiving import archive_logs
 from tests.archived_logs import chunk, write_log
-from tests.factories import make_execution, make_job, make_worker, run_on
+from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 from tests.integration.api.conftest import API
 
 pytestmark = pytest.mark.usefixtures("bucket")
@@ -91,6 +92,18 @@ def test_an_archive_that_cannot_be_read_is_said_before_the_first_byte(
     answer = client.get(f"{API}/executions/{hold.execution_id}/logs", {"format": format})
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
+
+
+def test_the_admin_shows_what_is_archived_or_says_why_not(hold: Hold, store: Settings) -> None:
+    write_log(chunk(0, b"the only line\n"), hold=hold)
+    archive_logs()
+    LogChunk.objects.all().delete()
+    browser = Client()
+    browser.force_login(make_user(is_staff=True, is_superuser=True))
+    page = f"/admin/jobs/execution/{hold.execution_id}/log/"
+    assert b"the only line" in browser.get(page).content
+    lose_store(store)
+    assert b"The object store does not answer" in browser.get(page, follow=True).content
 
 
 def test_a_log_that_breaks_off_says_so(client: APIClient, hold: Hold, store: Settings) -> None:

@@ -19,7 +19,7 @@ from jobs import conf, sql, storage
 from jobs.errors import NotFound
 from jobs.models import Attempt, AttemptLog, Execution, LogChunk, LogPack
 from jobs.protocol import Chunk, Hold
-from jobs.services import log_archiving, orphans
+from jobs.services import log_archiving, log_indexing, orphans
 from jobs.services.archived_logs import read_archived
 from jobs.services.log_archiving import ArchiveResult, archive_logs
 from jobs.services.logs import read_chunks, read_page, read_tail
@@ -124,19 +124,28 @@ def test_what_runs_or_has_just_ended_waits() -> None:
 @pytest.mark.parametrize("indexed_first", [True, False])
 def test_a_log_is_settled_once_it_is_archived_and_can_be_searched(indexed_first: bool) -> None:
     hold = write_log(chunk(0), chunk(1))
-    AttemptLog.objects.update(indexed_to=1 if indexed_first else 0)
+    if indexed_first:
+        index_logs([hold])
     archive_logs()
     assert (log_of(hold).settled_at is not None) == indexed_first
     assert log_of(hold).archived_to == 1
     assert archive_logs().settled == 0
-    AttemptLog.objects.update(indexed_to=1)
+    index_logs([hold])
     assert archive_logs().settled == (0 if indexed_first else 1)
+    assert log_of(hold).settled_at is not None
+
+
+def test_what_was_really_indexed_is_settled() -> None:
+    hold = write_log(chunk(0, b"no end of line"))
+    log_indexing.index_logs()
+    archive_logs()
     assert log_of(hold).settled_at is not None
 
 
 def test_a_log_without_chunks_is_settled_as_the_empty_one_that_it_is() -> None:
     hold = write_log(chunk(0))
     lose_chunks()
+    index_logs([hold])
     assert archive_logs().logs == 1
     assert log_of(hold).settled_at is not None
     assert whole(hold) == []

@@ -11,6 +11,7 @@ from pytest_django import Settings
 from jobs import sql
 from jobs.models import Attempt, AttemptLog, Execution, LogChunk
 from jobs.protocol import Hold
+from jobs.services import log_indexing
 from jobs.services.log_archiving import archive_logs
 from jobs.services.log_retention import LogPruneResult, prune_logs
 from jobs.services.logs import append_chunks, read_chunks
@@ -104,8 +105,9 @@ def test_chunks_that_the_archive_does_not_hold_are_archived_first(what: str, par
         AttemptLog.objects.all().delete()
     assert prune().dropped == []
     assert log_of(hold).settled_at is None
-    index_logs([hold])
+    log_indexing.index_logs()
     archive_logs()
+    assert log_of(hold).indexed_to == (1 if what == "late" else 0), "what came late can be searched, too"
     assert prune().kept == {}
     assert not LogChunk.objects.exists()
     assert texts(hold) == [b"first", b"late"][: 2 if what == "late" else 1]
