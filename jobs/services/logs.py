@@ -23,6 +23,8 @@ PAGE_BYTES = 1024 * 1024
 LAST = 2**31  # after every sequence
 # A batch of chunks may be a megabyte.
 SECONDS = 10.0
+# From here on writing bytes into a statement costs more than a round trip.
+LARGE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ def append_chunks(
     if chunks:
         statements.append("append_log" if capped else "append_bounded_log")
         parameters |= {"max_bytes": conf.MAX_LOG_BYTES, "max_chunks": conf.MAX_LOG_CHUNKS}
-    written = sql.execute_together(statements, parameters, within=SECONDS)
+    large = sum(len(c.data) for c in chunks) >= LARGE_BYTES
+    execute = sql.execute_large if large else sql.execute_together
+    written = execute(statements, parameters, within=SECONDS)
     if not written:
         raise StaleAttempt
     if chunks:
