@@ -69,11 +69,12 @@ def test_what_is_used_is_the_sum_of_artifacts_and_outputs(client: APIClient, own
 
 def test_archived_logs_count(client: APIClient, owner: User, stranger: APIClient) -> None:
     pack = LogPack.objects.create(size=100)
-    place = {"pack": pack, "pack_offset": 0, "day": date(2030, 1, 1), "owner_id": owner.pk, "job_id": uuid4()}
+    log = {"attempt": 1, "day": date(2030, 1, 1), "owner_id": owner.pk, "job_id": uuid4()}
     for length in (60, 40):
-        AttemptLog.objects.create(execution_id=uuid4(), attempt=1, pack_length=length, **place)
-    waiting = place | {"pack": None, "pack_offset": None}
-    AttemptLog.objects.create(execution_id=uuid4(), attempt=1, **waiting)
+        AttemptLog.objects.create(
+            execution_id=uuid4(), pack=pack, pack_offset=0, pack_length=length, archived_to=0, **log
+        )
+    AttemptLog.objects.create(execution_id=uuid4(), **log)
     assert (use_of(client)["logs_bytes"], use_of(client)["used_bytes"]) == (100, 100)
     assert use_of(stranger)["logs_bytes"] == 0
 
