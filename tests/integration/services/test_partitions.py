@@ -46,6 +46,17 @@ def test_missing_days_are_created_once() -> None:
     assert set(created) <= {name for table in TABLES for name in partitions(table)}
 
 
+def test_a_new_day_of_logs_is_not_compressed_slowly() -> None:
+    create_partitions(today=FAR, days=0)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT attstorage, attcompression FROM pg_attribute"
+            " WHERE attrelid = 'jobs_logchunk_20400228'::regclass AND attname = 'data'"
+        )
+        storage, compression = cursor.fetchone()
+    assert storage == "e" or compression == "l"
+
+
 def event(at: datetime) -> None:
     ExecutionEvent.objects.create(id=uuid4(), created_at=at, execution_id=uuid4(), attempt=1, name="x", detail={})
 
