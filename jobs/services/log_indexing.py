@@ -128,11 +128,19 @@ def _index_step() -> _Step:
         finished = cut_at is None and len(logs) < STEP_LOGS
         if finished:
             mark.reached_at, mark.round_began_at, mark.cursor = mark.round_began_at, None, None
+        elif cut_at is None:
+            mark.cursor = _after(logs[-1].execution_id)
         else:
-            mark.cursor = cut_at[0] if cut_at else UUID(int=logs[-1].execution_id.int + 1)
+            # One that waits for a chunk that is missing is left for the next round: the others must not wait with it.
+            grew = any(each.log.key == cut_at and each.indexed_to > each.log.indexed_to for each in indexed)
+            mark.cursor = cut_at[0] if grew else _after(cut_at[0])
         mark.save()
     rows = [row for rows in written.values() for row in rows]
     return _Step(len(rows), sum(len(row.data) for row in rows), sum(len(each.segments) for each in indexed), finished)
+
+
+def _after(execution_id: UUID) -> UUID:
+    return UUID(int=min(execution_id.int + 1, 2**128 - 1))
 
 
 def _lock_mark() -> LogIndexMark | None:

@@ -82,6 +82,23 @@ def test_steps_are_bounded_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPa
     assert AttemptLog.objects.filter(indexed_at=None).count() == 0
 
 
+@pytest.mark.parametrize("bound", ["STEP_BYTES", "STEP_CHUNKS_OF_EACH"])
+def test_a_log_that_lacks_a_chunk_holds_up_no_other(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(log_indexing, bound, 3)
+    monkeypatch.setattr(log_indexing, "STEP_LOGS", 1)
+    waiting, other = running(), running()
+    write(waiting, "a")
+    write(waiting, *"cdefgh", first=2)
+    write(other, "fine\n")
+    for _ in range(10):
+        index_logs(within_seconds=0)
+    assert text(other) == "fine\n"
+    write(waiting, "b", first=1)
+    for _ in range(10):
+        index_logs(within_seconds=0)
+    assert text(waiting) == "abcdefgh"
+
+
 def test_a_step_that_fails_leaves_nothing_and_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = running()
     write(hold, "one\n", "two\n")
