@@ -21,6 +21,7 @@ from psycopg import sql
 from tests.acceptance.stack import Stack
 from tests.acceptance.test_cli import punctual
 from tests.acceptance.test_system_tasks import submit
+from tests.waiting import wait_for
 
 # It ends well only if it was given what its arguments say, and only at the second try.
 LEAKS = """
@@ -138,6 +139,8 @@ def api_answers(
     stack: Stack, job: dict[str, Any], execution: dict[str, Any], secret_ids: list[str]
 ) -> Iterator[tuple[str, bytes]]:
     run = f"/executions/{execution['id']}"
+    found = {"q": "***", "mode": "substring", "job_id": job["id"]}
+    wait_for(lambda: stack.api.get("/logs/search", params=found).json()["results"], "its log can be searched")
     since, until = execution["fired_at"], execution["ended_at"]
     addresses = [
         *("/jobs", f"/jobs/{job['id']}", f"/jobs/{job['id']}/next", f"/jobs/{job['id']}/backfills"),
@@ -146,7 +149,10 @@ def api_answers(
         *("/secrets", *(f"/secrets/{each}" for each in secret_ids)),
         *(
             f"/audit/firings?from={quote(since)}&to={quote(until)}",
+            f"/logs/search?q={quote('***')}&mode=substring&job_id={job['id']}",
+            "/artifacts",
             "/dead-letters",
+            "/usage",
             "/workers",
             "/queues",
             "/schema",
@@ -166,6 +172,7 @@ def admin_pages(stack: Stack, details: list[str]) -> Iterator[tuple[str, bytes]]
         index = admin.get("/admin/").raise_for_status()
         lists = sorted(set(re.findall(r'"(/admin/\w+/\w+/)"', index.text)))
         addresses = [f"/admin/{each}/change/" for each in details]
+        addresses += [f"/admin/{each}/log/" for each in details if "/execution/" in each]
         for address in lists:
             page = admin.get(address).raise_for_status()
             yield address, page.content
