@@ -21,6 +21,7 @@ from psycopg import errors
 from jobs import conf, sql
 from jobs.log_query import LogQuery
 from jobs.models import Execution
+from jobs.models.ids import first_id
 from jobs.querysets.visibility import visible_to
 from jobs.services.log_indexing import read_reached_at
 
@@ -35,8 +36,9 @@ INDEX_SECONDS = 0.08
 FOUND_AT_ONCE = 100
 MOST_DAYS_AT_ONCE = 32
 
-# Lines carry their worker's time, days the database's.
-CLOCKS_DIFFER = timedelta(days=1)
+# Lines carry their worker's time, days and ids the database's.
+CLOCKS_DIFFER = timedelta(hours=1)
+EPOCH = datetime.fromtimestamp(0, UTC)
 LONGEST_RUN = timedelta(seconds=conf.MAX_TIMEOUT_SECONDS)
 _FAR = 2**31 - 1
 # To look at a segment is to unpack and read kilobytes, a thousand times what the planner takes a row for: told so, it
@@ -288,6 +290,13 @@ def _days(search: LogSearch) -> tuple[date, date]:
     if search.until is not None:
         last = min(last, _day(lambda at: at + CLOCKS_DIFFER, search.until, date.max))
     return first, last
+
+
+def _youngest(search: LogSearch) -> UUID:
+    """Ids grow with time: what was created later can have written nothing by then."""
+    if search.until is None or search.until > datetime.now(UTC):
+        return UUID(int=2**128 - 1)
+    return first_id(max(search.until, EPOCH) + CLOCKS_DIFFER)
 
 
 def _day(shift: Callable[[datetime], datetime], at: datetime, beyond: date) -> date:
