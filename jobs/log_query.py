@@ -9,15 +9,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from jobs.errors import InvalidInput
-from jobs.log_text import fold
+from jobs.log_text import CARRY_CHARACTERS, fold
 
 MIN_CHARACTERS = 3
 MAX_CHARACTERS = 256
 MAX_TERMS = 16
 SHOWN_CHARACTERS = 500
 SHOWN_BEFORE_MATCH = 100
+
+# Of one term in one line; more than can lie in the part that is carried.
+MOST_PLACES = 2 * CARRY_CHARACTERS
 
 _TERM = re.compile(r'(-?)"([^"]*)"|(-?)([^\s"]+)')
 # Between these a word may end without a sign: scripts that are written without blanks, or with endings that stick.
@@ -77,10 +81,14 @@ class LogQuery:
 
     def _match(self, line: str) -> list[tuple[int, int]]:
         folded = line.casefold()
-        found = [list(self._places(term, folded)) for term in self.wanted]
-        if not all(found) or any(any(True for _ in self._places(term, folded)) for term in self.excluded):
+        places: list[tuple[int, int]] = []
+        for term in self.wanted:
+            found = list(islice(self._places(term, folded), MOST_PLACES))
+            if not found:
+                return []
+            places += found
+        if any(any(True for _ in self._places(term, folded)) for term in self.excluded):
             return []
-        places = [place for each in found for place in each]
         return places if len(folded) == len(line) else _unfolded(line, places)
 
     def _places(self, term: str, folded: str) -> Iterator[tuple[int, int]]:

@@ -16,8 +16,8 @@ from jobs.protocol import Chunk
 SEGMENT_CHARACTERS = 8192
 # Each chunk of a segment is noted with it: more notes than text would be a poor deal.
 SEGMENT_CHUNKS = 512
-# Twice what may be searched for.
-CARRY_CHARACTERS = 512
+# More than what may be searched for, and than most lines have: words of one line are found together.
+CARRY_CHARACTERS = 2048
 
 _SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

@@ -20,6 +20,8 @@ PROGRESS_SECONDS = 1.0
 CHUNK_BYTES = 64 * 1024
 MAX_PENDING_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 1024 * 1024
+# What a chunk costs beside its bytes, here and where it is stored: a run may change its stream at every byte.
+CHUNK_COST = 256
 FLUSH_MYSELF_SECONDS = 5.0
 
 Send = Callable[[Sequence[Chunk], Progress | None], None]
@@ -69,6 +71,7 @@ class LogStream:
             else:
                 self._pending.append(Chunk(self._sequence, stream, now, data))
                 self._sequence += 1
+                self._pending_bytes += CHUNK_COST
             self._pending_bytes += len(data)
 
     def _has_room(self) -> bool:
@@ -95,7 +98,7 @@ class LogStream:
                         self._error = error
                         self._changed.notify_all()
                     return False
-                left -= sum(len(chunk.data) for chunk in batch)
+                left -= sum(map(_cost, batch))
                 if left <= 0:
                     return self._pending_bytes >= BATCH_BYTES
 
@@ -115,9 +118,9 @@ class LogStream:
                 return [], None
             size = count = 0
             for chunk in self._pending:
-                if count and size + len(chunk.data) > BATCH_BYTES:
+                if count and size + _cost(chunk) > BATCH_BYTES:
                     break
-                size, count = size + len(chunk.data), count + 1
+                size, count = size + _cost(chunk), count + 1
             batch, self._pending = self._pending[:count], self._pending[count:]
             self._pending_bytes -= size
             self._changed.notify_all()
@@ -130,6 +133,10 @@ class LogStream:
         progress, self._progress = self._progress, None
         self._progress_due_at = now + PROGRESS_SECONDS
         return progress
+
+
+def _cost(chunk: Chunk) -> int:
+    return len(chunk.data) + CHUNK_COST
 
 
 class LogFlusher:

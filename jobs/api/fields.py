@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
@@ -41,7 +41,11 @@ class InstantField(serializers.Field[datetime, str, str, datetime]):
             self.fail("invalid")
         if instant.utcoffset() is None:
             self.fail("naive")
-        return instant
+        try:
+            # Postgres knows no offset beyond sixteen hours.
+            return instant.astimezone(UTC)
+        except OverflowError:
+            self.fail("invalid")
 
     def to_representation(self, value: datetime) -> str:
         return value.isoformat().replace("+00:00", "Z")

@@ -39,6 +39,7 @@ def read_archived(execution_id: UUID, attempt: int, *, after: int = -1, stream: 
     """
     found = sql.fetch("find_archived", {"execution_id": execution_id, "attempt": attempt}, _Archived, within=SECONDS)
     give_back()
+    give_back()
     # What is still in Postgres does not come back to it: all that follows is of the other stream.
     for log in (each for each in found if each.last > after and not each.in_postgres):
         with tempfile.SpooledTemporaryFile(MEMORY_BYTES) as member:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
@@ -27,6 +27,7 @@ WITHIN_SECONDS = 4.0
 STATEMENT_SECONDS = 20.0
 STEP_LOGS = 500
 STEP_CHUNKS_OF_EACH = 1000
+STEP_CHUNKS = 20_000
 STEP_BYTES = 2 * 1024 * 1024
 
 _NIL = UUID(int=0)
@@ -128,19 +129,17 @@ def _index_step() -> _Step:
         finished = cut_at is None and len(logs) < STEP_LOGS
         if finished:
             mark.reached_at, mark.round_began_at, mark.cursor = mark.round_began_at, None, None
-        elif cut_at is None:
-            mark.cursor = _after(logs[-1].execution_id)
         else:
-            # One that waits for a chunk that is missing is left for the next round: the others must not wait with it.
-            grew = any(each.log.key == cut_at and each.indexed_to > each.log.indexed_to for each in indexed)
-            mark.cursor = cut_at[0] if grew else _after(cut_at[0])
+            mark.cursor = cut_at[0] if cut_at else _next_execution(logs)
         mark.save()
     rows = [row for rows in written.values() for row in rows]
     return _Step(len(rows), sum(len(row.data) for row in rows), sum(len(each.segments) for each in indexed), finished)
 
 
-def _after(execution_id: UUID) -> UUID:
-    return UUID(int=min(execution_id.int + 1, 2**128 - 1))
+def _next_execution(logs: Sequence[_Log]) -> UUID:
+    """The last one once more, as further attempts of it may follow, unless all were of it."""
+    first, last = logs[0].execution_id, logs[-1].execution_id
+    return last if first != last else UUID(int=min(last.int + 1, 2**128 - 1))
 
 
 def _lock_mark() -> LogIndexMark | None:
@@ -163,7 +162,9 @@ def _read_chunks(logs: Sequence[_Log]) -> tuple[dict[tuple[UUID, int], list[_Row
             "executions": [log.execution_id for log in logs],
             "attempts": [log.attempt for log in logs],
             "reached": [log.indexed_to for log in logs],
+            "complete": [log.complete for log in logs],
             "chunks_each": STEP_CHUNKS_OF_EACH,
+            "max_chunks": STEP_CHUNKS,
             "max_bytes": STEP_BYTES,
         },
         _Row,
@@ -172,26 +173,18 @@ def _read_chunks(logs: Sequence[_Log]) -> tuple[dict[tuple[UUID, int], list[_Row
     for row in rows:
         by_log[row.execution_id, row.attempt].append(row)
     long = (key for key, some in by_log.items() if len(some) == STEP_CHUNKS_OF_EACH)
-    if sum(len(row.data) for row in rows) >= STEP_BYTES:
+    if len(rows) == STEP_CHUNKS or sum(len(row.data) for row in rows) >= STEP_BYTES:
         return by_log, min(long, default=(rows[-1].execution_id, rows[-1].attempt))
     return by_log, min(long, default=None)
 
 
 def _index_log(log: _Log, rows: Sequence[_Row], cut_at: tuple[UUID, int] | None) -> _Indexed:
-    taken = [row.chunk() for row in (rows if log.complete else _unbroken(rows, log.indexed_to))]
+    taken = [row.chunk() for row in rows]
     carries = {"stdout": bytes(log.stdout_carry), "stderr": bytes(log.stderr_carry)}
     segments, carries = cut_segments(taken, carries)
     reached = taken[-1].sequence if taken else log.indexed_to
     all_read = cut_at is None or log.key < cut_at
     return _Indexed(log, reached, carries, segments, log.complete and all_read)
-
-
-def _unbroken(rows: Iterable[_Row], indexed_to: int) -> Iterable[_Row]:
-    """What is missing in a log that grows may still come."""
-    for expected, row in enumerate(rows, indexed_to + 1):
-        if row.sequence != expected:
-            return
-        yield row
 
 
 def _store(indexed: Sequence[_Indexed]) -> None:

@@ -23,6 +23,7 @@ from jobs.log_query import LogQuery
 from jobs.models import Execution
 from jobs.models.ids import first_id
 from jobs.querysets.visibility import visible_to
+from jobs.services.database import bounded
 from jobs.services.log_indexing import read_reached_at
 
 # A walk begins with few segments; while what it looks for is met in one of so many, it goes on.
@@ -141,10 +142,9 @@ def search_logs(
     owner_id = search.owner_id if user.is_staff else user.pk
     # Before anything is looked at: it promises no more than what was there.
     reached_at = read_reached_at()
-    hunt = _Hunt(user, replace(search, owner_id=owner_id), limit, after)
-    deadline = time.monotonic() + within_seconds
+    hunt = _Hunt(user, replace(search, owner_id=owner_id), limit, after, deadline=time.monotonic() + within_seconds)
     hunt.step()
-    while not hunt.over and time.monotonic() < deadline:
+    while not hunt.over and not hunt.late:
         hunt.step()
     return FoundLines(hunt.lines, hunt.following(), hunt.over, reached_at)
 
@@ -152,12 +152,13 @@ def search_logs(
 class _Hunt:
     """One request on its way back through the days."""
 
-    def __init__(self, user: User, search: LogSearch, limit: int, after: Position | None) -> None:
+    def __init__(self, user: User, search: LogSearch, limit: int, after: Position | None, *, deadline: float) -> None:
         self.lines: list[FoundLine] = []
+        self._deadline = deadline
         self._user, self._search, self._limit = user, search, limit
         self._places: list[Position] = []
         self._first_day, last_day = _days(search)
-        newest = Position(last_day, UUID(int=2**128 - 1), _FAR, _FAR, _FAR, _FAR)
+        newest = Position(last_day, _youngest(search), _FAR, _FAR, _FAR, _FAR)
         self._position = newest if after is None or after.key > newest.key else after
         self._at_end = False
         self._walk_next, self._walks = WALK_SEGMENTS, 0
@@ -169,6 +170,10 @@ class _Hunt:
     @property
     def over(self) -> bool:
         return self._at_end or len(self.lines) >= self._limit
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() >= self._deadline
 
     def step(self) -> None:
         if self._asks_index:
@@ -183,7 +188,7 @@ class _Hunt:
         began, limit = time.monotonic(), self._walk_next
         walked = self._fetch("walk_segments", limit, self._first_day, within=WALK_SECONDS, scans=_SORTED)
         met = self._take([each for each in walked if each.text is not None])
-        if self.over:
+        if met is None or self.over:
             return
         if not walked or walked[-1].number < limit:
             self._at_end = True
@@ -208,8 +213,7 @@ class _Hunt:
             self._only_walks, self._asks_index = self._days_at_once == 1, self._days_at_once > 1
             self._days_at_once = 1
             return
-        self._take(found)
-        if self.over:
+        if self._take(found) is None or self.over:
             return
         if len(found) == FOUND_AT_ONCE:
             self._position = found[-1].done()
@@ -246,11 +250,17 @@ class _Hunt:
                 cursor.execute(_BOUNDS, [f"{int(within * 1000)}ms", *scans])
             return sql.fetch(name, parameters, _Candidate)
 
-    def _take(self, candidates: Sequence[_Candidate]) -> int:
-        """Adds the lines of these that match until the page is full, and returns how many it added."""
+    def _take(self, candidates: Sequence[_Candidate]) -> int | None:
+        """Adds the lines of these that match until the page is full, and returns how many it added.
+
+        None: the time was up before all were looked at. One is always, so that every page gets further.
+        """
         before = len(self.lines)
         seen = self._visible({each.execution_id for each in candidates})
-        for each in candidates:
+        for number, each in enumerate(candidates):
+            if number and self.late:
+                self._position = candidates[number - 1].done()
+                return None
             if each.execution_id not in seen or each.text is None:
                 continue
             begun = self._position.offset if each.at(0).key == self._position.key else len(each.text) + 1
@@ -275,7 +285,8 @@ class _Hunt:
         if not ids:
             return {}
         rows = visible_to(self._user, Execution.objects.filter(id__in=ids), owner="job__owner")
-        return {key: (job_id, name) for key, job_id, name in rows.values_list("id", "job_id", "job__name")}
+        with transaction.atomic(), bounded(statement_seconds=WALK_SECONDS):
+            return {key: (job_id, name) for key, job_id, name in rows.values_list("id", "job_id", "job__name")}
 
     def _in_time(self, at: datetime) -> bool:
         since, until = self._search.since, self._search.until
@@ -307,7 +318,7 @@ def _day(shift: Callable[[datetime], datetime], at: datetime, beyond: date) -> d
 
 
 def _read_oldest_day() -> date | None:
-    with connection.cursor() as cursor:
+    with transaction.atomic(), bounded(statement_seconds=WALK_SECONDS), connection.cursor() as cursor:
         cursor.execute("SELECT min(day) FROM jobs_logsegment")
         oldest: date | None = cursor.fetchone()[0]
     return oldest

@@ -76,7 +76,7 @@ def sweep_orphans(*, retention: timedelta, within_seconds: float = WITHIN_SECOND
         uploads = _sweep(storage.UPLOADS, first_id(now - _GRACE), lambda page: _dead_uploads(page, now), budget)
         outputs = _sweep(storage.OUTPUTS, first_id(now - retention), _dead_outputs, budget)
         forget_log_packs(now, budget.left)
-        log_packs = _sweep(storage.LOG_PACKS, first_id(now - _GRACE), _dead_log_packs, budget)
+        log_packs = _sweep(storage.LOG_PACKS, first_id(now - _GRACE), lambda page: _dead_log_packs(page, now), budget)
     except StorageUnavailable as error:
         logger.warning("Orphans stay until the object store is back; nothing is lost: %s", error)
         return SweepResult(artifacts, uploads, outputs, log_packs, finished=False)
@@ -179,8 +179,9 @@ def _dead_outputs(page: Sequence[StoredObject]) -> list[str]:
     return [key for key, found in files.items() if found[0] not in unfinished and found not in published]
 
 
-def _dead_log_packs(page: Sequence[StoredObject]) -> list[str]:
-    """Packs whose logs were pruned, or that nobody came to refer to."""
-    packs = {each.key: found for each in page if (found := storage.parse_log_pack_key(each.key)) is not None}
+def _dead_log_packs(page: Sequence[StoredObject], now: datetime) -> list[str]:
+    """Packs whose logs were pruned, or that nobody came to refer to; an id alone may be of a clock that is behind."""
+    old = [each.key for each in page if each.modified_at < now - _GRACE]
+    packs = {key: found for key in old if (found := storage.parse_log_pack_key(key)) is not None}
     known = set(LogPack.objects.filter(id__in=packs.values()).values_list("id", flat=True))
     return [key for key, pack_id in packs.items() if pack_id not in known]

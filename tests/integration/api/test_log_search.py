@@ -66,6 +66,7 @@ def test_pages_follow_each_other(owner: User, client: APIClient) -> None:
         ({"q": "x" * 257, "mode": "substring"}, "q"),
         ({"q": "abc", "mode": "regex"}, "mode"),
         ({"q": "abc", "from": "yesterday"}, "from"),
+        ({"q": "abc", "from": "0001-01-01T00:00:00+23:59"}, "from"),
         ({"q": "abc", "stream": "both"}, "stream"),
         ({"q": "abc", "limit": "501"}, "limit"),
         ({"q": "abc", "cursor": "x"}, "cursor"),
@@ -77,3 +78,8 @@ def test_what_is_wrong_is_named(client: APIClient, query: dict[str, str], field:
     response = client.get(f"{API}/logs/search", query)
     assert response.status_code == 400
     assert field in {error["field"] for error in response.json()["errors"]}
+
+
+def test_an_offset_that_postgres_does_not_know_is_an_instant_like_any(owner: User, client: APIClient) -> None:
+    written_by(make_job(owner=owner), "marker\n")
+    assert lines(search(client, q="marker", **{"from": "2026-01-01T00:00:00+23:59"})) == ["marker"]

@@ -6,7 +6,7 @@ import pytest
 from django.db import DatabaseError
 
 from jobs import sql, tasks
-from jobs.models import AttemptLog, Execution, LogIndexMark, LogSegment
+from jobs.models import AttemptLog, Execution, LogChunk, LogIndexMark, LogSegment
 from jobs.protocol import Hold
 from jobs.services import log_indexing
 from jobs.services.log_indexing import index_logs
@@ -97,6 +97,24 @@ def test_a_log_that_lacks_a_chunk_holds_up_no_other(monkeypatch: pytest.MonkeyPa
     for _ in range(10):
         index_logs(within_seconds=0)
     assert text(waiting) == "abcdefgh"
+
+
+def test_two_attempts_of_an_execution_are_not_cut_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_indexing, "STEP_LOGS", 2)
+    first, second = running(), running()
+    write(first, "one\n")
+    write(second, "two\n")
+    log = AttemptLog.objects.get(execution_id=second.execution_id)
+    AttemptLog.objects.create(
+        execution_id=log.execution_id, attempt=2, day=log.day, owner_id=log.owner_id, job_id=log.job_id
+    )
+    chunk = LogChunk.objects.get(execution_id=log.execution_id)
+    LogChunk.objects.create(
+        day=chunk.day, execution_id=log.execution_id, attempt=2, sequence=0, stream="stdout", logged_at=chunk.logged_at,
+        data=b"again\n",
+    )  # fmt: skip
+    index_all()
+    assert {each.text for each in LogSegment.objects.all()} == {"one\n", "two\n", "again\n"}
 
 
 def test_a_step_that_fails_leaves_nothing_and_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:

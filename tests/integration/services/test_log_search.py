@@ -175,6 +175,33 @@ def test_a_search_whose_time_is_up_says_where_to_go_on(job: Job, monkeypatch: py
     assert [(len(each.lines), each.complete) for each in answers] == [(0, False), (0, False), (1, False), (0, True)]
 
 
+def test_a_search_stops_between_two_segments_when_its_time_is_up(job: Job) -> None:
+    for number in range(4):
+        written_by(job, f"marker {number}\n")
+    pages, after = list[list[str]](), None
+    while not pages or after is not None:
+        wanted = LogSearch(parse_query("marker", Mode.SUBSTRING))
+        answer = search_logs(job.owner, wanted, limit=50, after=after, within_seconds=0)
+        pages.append([line.line for line in answer.lines])
+        after = answer.following
+    assert pages[:4] == [["marker 3"], ["marker 2"], ["marker 1"], ["marker 0"]]
+
+
+def test_a_window_in_the_past_is_not_reached_by_walking_through_what_came_later(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "CLOCKS_DIFFER", timedelta(0))
+    monkeypatch.setattr(log_search, "WALK_SEGMENTS", 1)
+    monkeypatch.setattr(log_search, "MOST_WALKED_AT_ONCE", 1)
+    written_by(job, "marker before\n")
+    until = datetime.now(UTC)
+    for _ in range(3):
+        written_by(job, "marker after\n")
+    wanted = LogSearch(parse_query("marker", Mode.SUBSTRING), until=until)
+    answer = search_logs(job.owner, wanted, limit=50, within_seconds=0)
+    assert [line.line for line in answer.lines] == ["marker before"]
+
+
 def test_what_is_too_common_for_the_index_is_walked(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("marker\n", "filler\n", "filler\n"):
         written_by(job, text)

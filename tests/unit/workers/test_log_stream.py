@@ -118,8 +118,18 @@ def test_a_chunk_larger_than_a_batch_is_sent_alone(sink: Sink, monkeypatch: pyte
     assert [len(batch) for batch in sink.batches] == [1, 1]
 
 
+def test_many_small_chunks_are_no_small_batch(sink: Sink) -> None:
+    stream = LogStream(sink.send)
+    for _ in range(5000):
+        stream.write("stdout", b"o")
+        stream.write("stderr", b"e")
+    stream.close()
+    assert max(map(len, sink.batches)) * log_stream.CHUNK_COST <= log_stream.BATCH_BYTES
+    assert len(sink.chunks) == 10_000
+
+
 def test_a_writer_that_is_too_fast_waits_until_there_is_room(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_stream, "MAX_PENDING_BYTES", 100)
+    monkeypatch.setattr(log_stream, "MAX_PENDING_BYTES", 100 + 10 * log_stream.CHUNK_COST)
     monkeypatch.setattr(log_stream, "CHUNK_BYTES", 10)
     stream = LogStream(sink.send)
     written: list[int] = []
