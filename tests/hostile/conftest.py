@@ -15,6 +15,7 @@ from workers.sandbox import find_bwrap
 FILES = (
     "tests/hostile",
     "tests/integration/sandbox/driving.py",
+    "workers/masking.py",
     "workers/outputs.py",
     "jobs/conf.py",
     "jobs/errors.py",

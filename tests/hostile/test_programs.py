@@ -9,7 +9,8 @@ from tests.hostile.conftest import RAN
 from tests.hostile.stage import PROGRAMS
 from tests.worker_process import WorkerProcess
 
-HELPERS = {"attack", "victim"}
+# What others import, start beside it, or run in tests of their own.
+HELPERS = {"attack", "log_fuzz", "victim"}
 
 
 @pytest.mark.parametrize("name", [case.name for case in CASES])
