@@ -1,8 +1,9 @@
-"""Deletes an artifact that nothing can run any more.
+"""Deletes artifacts that nothing can run any more.
 
 What may still run names it: the version in force of a job that is not cancelled, and any version that an unfinished
-execution runs. Versions that are only history keep the row, without its bytes. The row is locked against new versions
-(see `artifacts.hold_artifacts`), and bytes go under the lock of their hash, when no other row keeps them.
+execution runs. Versions that are only history keep the row, without its bytes. The mark on the row is committed first,
+then the bytes go, then the row: no version can name what is marked (see `artifacts.hold_artifacts`), and whoever wants
+it meanwhile makes sure of the bytes. Bytes go under the lock of their hash, when no other row keeps them.
 """
 
 from __future__ import annotations
@@ -24,30 +25,47 @@ JOBS_NAMED = 5
 
 
 def delete_artifact(artifact_id: UUID) -> None:
-    """Its bytes are gone when this returns, unless somebody else keeps the same."""
+    """Its bytes are gone when this returns, unless somebody else keeps the same.
+
+    If the object store does not answer, the artifact stays marked: it can be deleted again, and the sweep goes on.
+    """
     sha256 = Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).values_list("sha256", flat=True).first()
     if sha256 is None:
         raise NotFound
-    with transaction.atomic(), bounded(statement_seconds=HOLD_SECONDS):
+    with transaction.atomic(), bounded(statement_seconds=10):
         lock_hash(sha256)
-        # Against versions that are just being stored, too.
+        # Against versions and executions that are just being stored, too.
         artifact = Artifact.objects.select_for_update().filter(id=artifact_id, deleted_at__isnull=True).first()
         if artifact is None:
             raise NotFound
         _refuse_if_used(artifact_id)
+        Artifact.objects.filter(id=artifact_id).update(doomed_at=Now())
+    if not collect_artifact(artifact_id) and Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).exists():
+        raise Conflict("Somebody wanted the artifact anew while it was being deleted; delete it again if need be.")
+
+
+def collect_artifact(artifact_id: UUID) -> bool:
+    """Deletes the bytes and then the row of a marked artifact; False: somebody wants it after all."""
+    sha256 = Artifact.objects.filter(id=artifact_id).values_list("sha256", flat=True).first()
+    if sha256 is None:
+        return False
+    with transaction.atomic(), bounded(statement_seconds=HOLD_SECONDS):
+        lock_hash(sha256)
+        artifact = Artifact.objects.select_for_update().filter(id=artifact_id, doomed_at__isnull=False).first()
+        if artifact is None:
+            return False
+        if _users(artifact_id).exists():
+            Artifact.objects.filter(id=artifact_id).update(doomed_at=None)
+            return False
         keys = [storage.upload_key(artifact_id)]
-        if not is_kept_by_others(sha256, artifact_id):
+        if not _is_kept_by_others(sha256, artifact_id):
             keys.append(storage.artifact_key(sha256))
-        # Before the row: killed in between, it is still listed and can be deleted again.
         storage.delete_objects(keys)
         if artifact.versions.exists() or artifact.inputs.exists():
             Artifact.objects.filter(id=artifact_id).update(deleted_at=Now(), verified_at=None, doomed_at=None)
         else:
             artifact.delete()
-
-
-def is_kept_by_others(sha256: str, artifact_id: UUID) -> bool:
-    return Artifact.objects.filter(sha256=sha256, deleted_at__isnull=True).exclude(id=artifact_id).exists()
+    return True
 
 
 def with_use(artifacts: QuerySet[Artifact]) -> QuerySet[Artifact]:
@@ -57,16 +75,25 @@ def with_use(artifacts: QuerySet[Artifact]) -> QuerySet[Artifact]:
     return artifacts.annotate(in_use=Exists(programs) | Exists(inputs))
 
 
+def _is_kept_by_others(sha256: str, artifact_id: UUID) -> bool:
+    return Artifact.objects.filter(sha256=sha256, deleted_at__isnull=True).exclude(id=artifact_id).exists()
+
+
 def _refuse_if_used(artifact_id: UUID) -> None:
-    program = Q(artifact=artifact_id)
-    given = Q(id__in=VersionInput.objects.filter(artifact=artifact_id).values("version"))
-    using = _runnable(JobVersion.objects.filter(program | given))
-    names = list(using.order_by("job_id").values_list("job__name", flat=True).distinct()[: JOBS_NAMED + 1])
+    names = list(
+        _users(artifact_id).order_by("job_id").values_list("job__name", flat=True).distinct()[: JOBS_NAMED + 1]
+    )
     if names:
         more = " and others" if len(names) > JOBS_NAMED else ""
         raise Conflict(
             f"Jobs still use the artifact: {', '.join(names[:JOBS_NAMED])}{more}; edit or cancel them first."
         )
+
+
+def _users(artifact_id: UUID) -> QuerySet[JobVersion]:
+    program = Q(artifact=artifact_id)
+    given = Q(id__in=VersionInput.objects.filter(artifact=artifact_id).values("version"))
+    return _runnable(JobVersion.objects.filter(program | given))
 
 
 def _runnable(versions: QuerySet[JobVersion]) -> QuerySet[JobVersion]:

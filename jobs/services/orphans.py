@@ -1,9 +1,8 @@
 """Collects what nobody refers to any more in the object store.
 
-The mark on an artifact's row is committed first, then its bytes go, then the row: killed in between, the next run goes
-on, and whoever wants a marked artifact meanwhile makes sure of the bytes before using them. Bytes are deleted under the
-lock of their hash (see `artifacts`), when no other row names them. Without the object store nothing is lost: the marks
-stay. A pack that no log refers to is never referred to again: its row goes first, and then its object is an orphan.
+Artifacts are marked here and then collected (see `artifact_deletion`): killed in between, the next run goes on, also
+where a deletion that somebody asked for was cut off. Without the object store nothing is lost: the marks stay. A pack
+that no log refers to is never referred to again: its row goes first, and then its object is an orphan.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from jobs import conf, sql, storage
 from jobs.errors import StorageUnavailable
 from jobs.models import Artifact, Execution, LogPack, Output
 from jobs.models.ids import first_id
-from jobs.services.artifact_deletion import is_kept_by_others
-from jobs.services.artifacts import HOLD_SECONDS, lock_hash
+from jobs.services.artifact_deletion import collect_artifact
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
 from jobs.storage import StoredObject
@@ -118,27 +116,6 @@ def _doom_page(after: UUID, now: datetime) -> list[_Looked]:
             },
             _Looked,
         )
-
-
-def collect_artifact(artifact_id: UUID) -> bool:
-    """Deletes the bytes and then the row of a marked artifact; False: somebody wants it after all."""
-    sha256 = Artifact.objects.filter(id=artifact_id).values_list("sha256", flat=True).first()
-    if sha256 is None:
-        return False
-    with transaction.atomic(), bounded(statement_seconds=HOLD_SECONDS):
-        lock_hash(sha256)
-        artifact = Artifact.objects.select_for_update().filter(id=artifact_id, doomed_at__isnull=False).first()
-        if artifact is None:
-            return False
-        if artifact.versions.exists() or artifact.inputs.exists():
-            Artifact.objects.filter(id=artifact_id).update(doomed_at=None)
-            return False
-        keys = [storage.upload_key(artifact_id)]
-        if not is_kept_by_others(sha256, artifact_id):
-            keys.append(storage.artifact_key(sha256))
-        storage.delete_objects(keys)
-        Artifact.objects.filter(id=artifact_id).delete()
-    return True
 
 
 def _sweep(prefix: str, before: UUID, dead: Callable[[Sequence[StoredObject]], list[str]], budget: _Budget) -> int:

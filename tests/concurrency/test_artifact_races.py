@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -15,13 +15,22 @@ import httpx
 import pytest
 from django.contrib.auth.models import User
 from django.db.models import F
+from django.db.models.functions import Now
 from pytest_django import Settings
 
 from jobs import conf, storage
-from jobs.errors import ArtifactNotUploaded, Conflict, InvalidInput, NotFound, PunctualError, QuotaExceeded
+from jobs.errors import (
+    ArtifactNotUploaded,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PunctualError,
+    QuotaExceeded,
+    StorageUnavailable,
+)
 from jobs.models import Artifact, JobState, JobVersion
 from jobs.services.artifact_deletion import delete_artifact
-from jobs.services.artifacts import announce_artifact, complete_artifact, store_script
+from jobs.services.artifacts import announce_artifact, complete_artifact, hold_artifacts, store_script
 from jobs.services.commands import cancel_job, submit_job
 from jobs.services.job_spec import JobSpec
 from jobs.services.orphans import sweep_orphans
@@ -186,6 +195,63 @@ def test_a_program_that_is_deleted_while_its_job_is_submitted_stays() -> None:
 
     assert "still use" in beside(owner.submit, delete)
     assert stored(owner.sha256)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_program_whose_deletion_was_not_answered_is_stored_anew(
+    monkeypatch: pytest.MonkeyPatch, history: bool
+) -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    artifact = store_script(owner=owner.user, script=owner.text)
+    if history:
+        owner.submit()
+        owner.cancel()
+    with monkeypatch.context() as patch:
+        lose_answers(patch)
+        with pytest.raises(StorageUnavailable):
+            delete_artifact(artifact.id)
+    with pytest.raises(InvalidInput, match="not uploaded"):
+        submit_job(owner=owner.user, spec=JobSpec(name="job", runtime="bash", artifact=artifact.id))
+    owner.submit()
+    assert stored(owner.sha256)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_deletion_that_was_not_answered_is_finished_by_the_sweep(
+    monkeypatch: pytest.MonkeyPatch, history: bool
+) -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    artifact = store_script(owner=owner.user, script=owner.text)
+    if history:
+        owner.submit()
+        owner.cancel()
+    with monkeypatch.context() as patch:
+        lose_answers(patch)
+        with pytest.raises(StorageUnavailable):
+            delete_artifact(artifact.id)
+    assert sweep_orphans(retention=timedelta(days=90)).artifacts == 1
+    assert not Artifact.objects.filter(id=artifact.id, deleted_at=None).exists()
+    owner.submit()
+    assert stored(owner.sha256)
+
+
+def test_what_is_being_deleted_is_given_to_no_job() -> None:
+    artifact = store_script(owner=make_user(), script=f"echo {secrets.token_hex(8)}")
+    hold_artifacts([artifact.id])
+    Artifact.objects.filter(id=artifact.id).update(doomed_at=Now())
+    with pytest.raises(Conflict, match="deleted a moment ago"):
+        hold_artifacts([artifact.id])
+
+
+def lose_answers(patch: pytest.MonkeyPatch) -> None:
+    """Of deletions: the object store does what it is asked for."""
+    delete = storage.delete_objects
+
+    def delete_without_answer(keys: Sequence[str]) -> None:
+        delete(keys)
+        raise StorageUnavailable
+
+    patch.setattr(storage, "delete_objects", delete_without_answer)
 
 
 def announce(owner: User, size: int) -> UUID | None:

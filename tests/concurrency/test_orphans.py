@@ -22,10 +22,11 @@ from jobs.errors import InvalidInput
 from jobs.models import Artifact, Job
 from jobs.models.ids import first_id
 from jobs.services import orphans
+from jobs.services.artifact_deletion import collect_artifact
 from jobs.services.artifacts import store_script
 from jobs.services.commands import submit_job
 from jobs.services.job_spec import JobSpec
-from jobs.services.orphans import collect_artifact, sweep_orphans
+from jobs.services.orphans import sweep_orphans
 from jobs.services.schedules import database_now
 from tests.concurrency.connections import DEADLINE_SECONDS, at_once
 from tests.factories import make_job, make_user
