@@ -4,8 +4,9 @@ A dependent is decided once, by whoever comes last, because its run is locked be
 without a schedule of its own has one execution in every run of its upstreams, created when the run's first execution
 ends. One with a schedule of its own waits in `blocked` for the latest of its upstreams at its own instant.
 
-Locks, in this order: what the caller ended, then runs, then the waiting rows. Only runs are waited for, all of them at
-once and sorted. What somebody else holds otherwise, or what a judgment that nobody saw left behind, is for the sweep.
+Locks, in this order: what the caller ended, then the programs of what is created, then runs, then the waiting rows.
+Only runs are waited for, all of them at once and sorted, and programs that are being deleted, by whom nobody of us is
+waited for. What somebody else holds otherwise, or what a judgment that nobody saw left behind, is for the sweep.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs import conf, sql
-from jobs.models.execution import Trigger
+from jobs.models.execution import Execution, Trigger
 from jobs.protocol import Moved
 from jobs.services import transitions
 from jobs.services.database import bounded
@@ -27,6 +28,8 @@ from jobs.states import State
 
 # Runs share this many locks: a transaction that touches thousands of runs must not fill Postgres's table of locks.
 RUN_LOCKS = 128
+# In each somebody must edit a job and delete its former program at the very moment.
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,12 @@ class SweepResult:
 class _Missing:
     job_id: UUID
     run_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    id: UUID
+    gone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +93,7 @@ def resolve_dependents(moved: Sequence[Moved], *, patient: bool = True) -> int:
     runs, held = ended, set[int]()
     while ended:
         missing = sql.fetch("missing_dependents", _upstreams(runs), _Missing) if runs else []
-        transitions.create_executions(
-            [NewExecution(m.job_id, Trigger.DEPENDENCY, state=State.BLOCKED, run_id=m.run_id) for m in missing]
-        )
+        _create_missing(missing)
         decided = _decide(sql.fetch("waiting_dependents", _upstreams(ended), _Waiting), held, patient=patient)
         unblocked += len(decided.unblocked)
         # Further down only what began a run of its own can lead to jobs that have no execution in it yet.
@@ -125,6 +132,17 @@ def sweep_blocked(*, limit: int = conf.SWEEP_BATCH_EXECUTIONS, after: UUID | Non
         decided = _decide([row for row in page if row.id in decidable], set(), patient=False)
         unblocked = len(decided.unblocked) + resolve_dependents(decided.skipped, patient=False)
     return SweepResult(len(page), unblocked, len(decided.skipped), page[-1].id if len(page) == limit else None)
+
+
+def _create_missing(missing: Sequence[_Missing]) -> None:
+    """Nobody holds their jobs, so an edit may put another version in force and its old program may be deleted."""
+    new = [NewExecution(m.job_id, Trigger.DEPENDENCY, state=State.BLOCKED, run_id=m.run_id) for m in missing]
+    for tries_left in reversed(range(_TRIES if new else 0)):
+        ids = transitions.create_executions(new)
+        if not tries_left or not any(program.gone for program in sql.fetch("hold_programs", {"ids": ids}, _Program)):
+            return
+        # Once more, in the version that is in force by now.
+        Execution.objects.filter(id__in=ids).delete()
 
 
 def _decide(waiting: Sequence[_Waiting], held: set[int], *, patient: bool) -> _Decided:

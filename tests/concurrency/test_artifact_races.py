@@ -28,20 +28,28 @@ from jobs.errors import (
     QuotaExceeded,
     StorageUnavailable,
 )
-from jobs.models import Artifact, JobState, JobVersion
+from jobs.models import Artifact, Dependency, Execution, Job, JobState, JobVersion
+from jobs.protocol import Report
+from jobs.services import transitions
 from jobs.services.artifact_deletion import delete_artifact
 from jobs.services.artifacts import announce_artifact, complete_artifact, hold_artifacts, store_script
+from jobs.services.attempts import finish_attempt
 from jobs.services.commands import cancel_job, submit_job
+from jobs.services.editing import edit_job
+from jobs.services.job_edit import JobEdit
 from jobs.services.job_spec import JobSpec
 from jobs.services.orphans import sweep_orphans
 from jobs.services.storage_quota import MEGABYTE, read_use
+from jobs.services.transitions import NewExecution
+from jobs.states import Reason, State
 from tests.concurrency.connections import at_once, beside
-from tests.factories import make_job, make_user
+from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("bucket", "queue")]
 
 OLD = timedelta(seconds=2 * conf.ORPHAN_GRACE_SECONDS)
 TURNS = 12
+SUCCESS = Report(Reason.EXIT, exit_code=0)
 # What an owner may be told who does one thing while it is undone elsewhere.
 TOLD = (ArtifactNotUploaded, Conflict, InvalidInput, NotFound)
 
@@ -252,6 +260,61 @@ def lose_answers(patch: pytest.MonkeyPatch) -> None:
         raise StorageUnavailable
 
     patch.setattr(storage, "delete_objects", delete_without_answer)
+
+
+def followed(owner: Owner) -> tuple[Job, Job]:
+    """The first and the last of three jobs in a row; when the first ends, the last has to wait for the one between."""
+    artifact = store_script(owner=owner.user, script=owner.text)
+    first, between = make_job(owner=owner.user), make_job(owner=owner.user)
+    last = make_job(owner=owner.user, artifact=artifact)
+    Dependency.objects.create(job=between, upstream=first, condition="success")
+    Dependency.objects.create(job=last, upstream=between, condition="success")
+    return first, last
+
+
+def test_a_program_stays_that_an_execution_is_to_run_which_is_just_being_created() -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    first, last = followed(owner)
+    finish = partial(finish_attempt, run_on(make_worker(), make_execution(job=first)), SUCCESS)
+
+    def edit_and_delete() -> str:
+        edit_job(last.id, JobEdit(script=f"echo {secrets.token_hex(8)}"))
+        try:
+            delete_artifact(Artifact.objects.get(sha256=owner.sha256).id)
+        except Conflict as error:
+            return str(error)
+        return "deleted"
+
+    assert "still use" in beside(finish, edit_and_delete)
+    assert Execution.objects.get(job=last).version.artifact.sha256 == owner.sha256
+    assert stored(owner.sha256)
+
+
+def test_an_execution_whose_program_is_deleted_while_it_is_created_runs_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
+    first, last = followed(owner)
+    create, deleted = transitions.create_executions, list[UUID]()
+
+    def edit_and_delete() -> None:
+        edit_job(last.id, JobEdit(script=f"echo {secrets.token_hex(8)}"))
+        deleted.append(Artifact.objects.get(sha256=owner.sha256).id)
+        delete_artifact(deleted[0])
+
+    def create_slowly(new: Sequence[NewExecution]) -> list[UUID]:
+        ids = create(new)
+        if not deleted:
+            at_once([edit_and_delete])
+        return ids
+
+    hold = run_on(make_worker(), make_execution(job=first))
+    monkeypatch.setattr(transitions, "create_executions", create_slowly)
+    finish_attempt(hold, SUCCESS)
+    (execution,) = Execution.objects.filter(job=last)
+    assert execution.state == State.BLOCKED
+    assert execution.version.artifact_id not in deleted
+    assert stored(execution.version.artifact.sha256)
 
 
 def announce(owner: User, size: int) -> UUID | None:
