@@ -63,7 +63,7 @@ def store_script(*, owner: User, script: str) -> Artifact:
     ).first()
     if known is not None:
         return known
-    artifact = _want(owner=owner, sha256=sha256, size=len(data))
+    artifact = _want(owner=owner, sha256=sha256, size=len(data), seen=True)
     if artifact.verified_at is not None:
         return artifact
     storage.put_artifact(sha256, data)
@@ -73,7 +73,7 @@ def store_script(*, owner: User, script: str) -> Artifact:
 def announce_artifact(*, owner: User, sha256: str, size: int) -> Announced:
     if size > conf.MAX_ARTIFACT_BYTES:
         raise InvalidInput("size", f"An artifact may have at most {conf.MAX_ARTIFACT_BYTES} bytes.")
-    artifact = _want(owner=owner, sha256=sha256, size=size)
+    artifact = _want(owner=owner, sha256=sha256, size=size, seen=False)
     if artifact.verified_at is not None:
         if artifact.size != size:
             raise InvalidInput(
@@ -134,8 +134,8 @@ def lock_hash(sha256: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('punctual.artifact.' || %s, 0))", [sha256])
 
 
-def _want(*, owner: User, sha256: str, size: int) -> Artifact:
-    """The owner's row for these bytes, made if need be."""
+def _want(*, owner: User, sha256: str, size: int, seen: bool) -> Artifact:
+    """The owner's row for these bytes, made if need be; not `seen`: their size is what the owner says it is."""
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_hash(sha256)
         # Nobody else makes, changes or deletes it while the lock of its hash is ours.
@@ -149,7 +149,13 @@ def _want(*, owner: User, sha256: str, size: int) -> Artifact:
             return Artifact.objects.create(owner=owner, sha256=sha256, size=size)
         _rescue(artifact)
         if artifact.verified_at is None and artifact.size != size:
-            # Nothing was stored under the first announcement, so the second one simply corrects it.
+            if size < artifact.size and not seen:
+                # As many may have been uploaded already, and would count for less than they are.
+                raise InvalidInput(
+                    "size",
+                    f"You announced {artifact.size} bytes with this SHA-256 before (artifact {artifact.id});"
+                    " check size and hash, or delete that artifact first.",
+                )
             Artifact.objects.filter(id=artifact.id).update(size=size)
             artifact.size = size
     return artifact

@@ -106,6 +106,25 @@ def test_announcing_again_adds_only_what_it_grows_by(client: APIClient, settings
     assert use_of(client)["used_bytes"] == MEGABYTE
 
 
+def test_what_may_be_uploaded_already_is_not_announced_to_be_smaller(client: APIClient) -> None:
+    body = {"sha256": secrets.token_hex(32), "size": 1000}
+    announced = client.post(f"{API}/artifacts", body, format="json").json()
+    refused = client.post(f"{API}/artifacts", body | {"size": 1}, format="json")
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "size")
+    assert use_of(client)["used_bytes"] == 1000
+    assert client.delete(f"{API}/artifacts/{announced['id']}").status_code == 204
+    assert client.post(f"{API}/artifacts", body | {"size": 1}, format="json").status_code == 201
+    assert use_of(client)["used_bytes"] == 1
+
+
+def test_a_script_corrects_what_was_announced_of_it(client: APIClient, owner: User) -> None:
+    text = script()
+    body = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "size": 1000}
+    assert client.post(f"{API}/artifacts", body, format="json").status_code == 201
+    assert store_script(owner=owner, script=text).size == len(text)
+    assert use_of(client)["used_bytes"] == len(text)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_outputs_beyond_the_quota_are_left_out_and_the_run_ends_as_it_did(owner: User, settings: Settings) -> None:
     settings.PUNCTUAL_OWNER_STORAGE_MB = 1
