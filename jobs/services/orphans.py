@@ -133,13 +133,10 @@ def _sweep(prefix: str, before: UUID, dead: Callable[[Sequence[StoredObject]], l
 
 
 def _dead_uploads(page: Sequence[StoredObject], now: datetime) -> list[str]:
-    """Uploads of artifacts that are verified or gone; one that still waits is collected with its row."""
+    """Uploads of artifacts that are verified, deleted or gone; one that still waits is collected with its row."""
     ids = {each.key: storage.parse_upload_key(each.key) for each in page if each.modified_at < now - _GRACE}
-    waiting = set(
-        Artifact.objects.filter(id__in=[i for i in ids.values() if i], verified_at__isnull=True).values_list(
-            "id", flat=True
-        )
-    )
+    unverified = Artifact.objects.filter(id__in=[i for i in ids.values() if i], verified_at=None, deleted_at=None)
+    waiting = set(unverified.values_list("id", flat=True))
     return [key for key, artifact_id in ids.items() if artifact_id is not None and artifact_id not in waiting]
 
 

@@ -199,6 +199,15 @@ def test_an_upload_that_came_again_after_it_was_completed_goes(monkeypatch: pyte
     assert uploads() == []
 
 
+def test_an_upload_that_came_again_after_its_artifact_was_deleted_goes() -> None:
+    artifact = upload(make_user(), secrets.token_bytes(20))
+    page, later = next(storage.list_objects(storage.UPLOADS, before="~")), datetime.now(UTC) + 2 * GRACE
+    assert orphans._dead_uploads(page, later) == [], "its row may still be completed"
+    # As of one whose versions are only history.
+    Artifact.objects.filter(id=artifact.id).update(deleted_at=datetime.now(UTC))
+    assert orphans._dead_uploads(page, later) == [storage.upload_key(artifact.id)]
+
+
 def doomed(text: str, owner: User) -> UUID:
     artifact_id = age(store_script(owner=owner, script=text))
     assert orphans.mark_orphans(datetime.now(UTC)) == 1
