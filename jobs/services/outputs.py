@@ -40,7 +40,7 @@ def publish_outputs(hold: Hold, outputs: Sequence[StoredOutput]) -> None:
         Output(attempt=attempt, owner_id=owner_id, name=o.name, size=o.size, sha256=o.sha256) for o in kept
     )
     left_out = [output for output, fit in zip(outputs, fits, strict=True) if not fit]
-    if left_out:
+    if use is not None and left_out:
         said = _say_left_out(left_out, use.quota_bytes // storage_quota.MEGABYTE)
         error = storable_text("\n".join(filter(None, [attempt.error, said])), MAX_ERROR_LENGTH)
         Attempt.objects.filter(id=attempt.id).update(error=error)

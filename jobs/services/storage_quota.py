@@ -43,28 +43,36 @@ def read_use(owner_id: int) -> StorageUse:
     return read_uses([owner_id])[owner_id]
 
 
-def lock_use(owner_id: int) -> StorageUse:
+def lock_use(owner_id: int) -> StorageUse | None:
     """What the owner uses now, and until the transaction ends but for what this transaction adds.
 
+    None: the owner has no limit, and what is used need be neither locked nor summed up.
     Taken last of all locks: whoever holds it waits for nobody.
     """
     with connection.cursor() as cursor:
         # A statement of its own: one that waited would still read what was there before it waited.
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('punctual.storage.' || %s, 0))", [owner_id])
-    return read_use(owner_id)
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended('punctual.storage.' || %(owner)s, 0))"
+            " WHERE COALESCE((SELECT storage_mb FROM jobs_ownerquota WHERE owner_id = %(owner)s), %(default_mb)s) <> 0",
+            {"owner": owner_id, "default_mb": settings.PUNCTUAL_OWNER_STORAGE_MB},
+        )
+        limited = cursor.fetchone() is not None
+    return read_use(owner_id) if limited else None
 
 
 def check_room(owner_id: int, size: int) -> None:
     use = lock_use(owner_id)
-    if not use.has_room_for(size):
+    if use is not None and not use.has_room_for(size):
         raise QuotaExceeded(
             f"{_megabytes(use.used_bytes)} of your {use.quota_bytes // MEGABYTE} MB of storage are used, and this needs"
             f" {_megabytes(size)} more; delete artifacts or outputs that you no longer need, or ask for a larger quota."
         )
 
 
-def fitting(use: StorageUse, sizes: Sequence[int]) -> list[bool]:
+def fitting(use: StorageUse | None, sizes: Sequence[int]) -> list[bool]:
     """Which of them there is room for, one after the other."""
+    if use is None:
+        return [True] * len(sizes)
     fits, added = [], 0
     for size in sizes:
         fits.append(use.has_room_for(added + size))

@@ -12,6 +12,8 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -20,6 +22,7 @@ from jobs.models import Artifact, Attempt, AttemptLog, Execution, ExecutionEvent
 from jobs.protocol import Report, StoredOutput
 from jobs.services.artifacts import store_script
 from jobs.services.attempts import finish_attempt
+from jobs.services.storage_quota import fitting, lock_use, read_use
 from jobs.states import Reason
 from tests.factories import make_execution, make_job, make_worker, run_on
 from tests.integration.api.conftest import API, execution_of, job_body
@@ -134,6 +137,22 @@ def test_outputs_beyond_the_quota_are_left_out_and_the_run_ends_as_it_did(owner:
     assert attempt.error == "said before\nbig: left out: the owner's storage quota of 1 MB is used up"
     assert [output.name for output in Output.objects.all()] == ["small"]
     assert storage.stored_outputs(execution.id, 1) == {(hashlib.sha256(small).hexdigest(), 5)}, "no bytes stay behind"
+
+
+def test_without_a_limit_nothing_is_locked_or_summed_up(owner: User, settings: Settings) -> None:
+    assert lock_use(owner.pk) == read_use(owner.pk)
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 0
+    with CaptureQueriesContext(connection) as asked:
+        assert lock_use(owner.pk) is None
+        assert fitting(None, [1, 2]) == [True, True]
+    assert len(asked) == 1
+    OwnerQuota.objects.create(owner=owner, storage_mb=1)
+    assert lock_use(owner.pk) == read_use(owner.pk)
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 1
+    OwnerQuota.objects.update(storage_mb=0)
+    assert lock_use(owner.pk) is None
+    _, attempt = run(owner, {"big": secrets.token_bytes(MEGABYTE)})
+    assert [output.name for output in attempt.outputs.all()] == ["big"]
 
 
 def test_artifacts_are_listed_newest_first_with_whether_they_are_used(
