@@ -37,7 +37,7 @@ def submit_job(*, owner: User, spec: JobSpec) -> Job:
     program = _artifact(owner, spec)
     inputs = job_versions.find_files(owner, spec.inputs)
     inputs |= job_versions.find_stdin(owner, spec.stdin, spec.stdin_artifact)
-    job_versions.check_room(spec, program, inputs)
+    job_versions.check_room(owner.pk, spec, program, inputs)
     version = job_versions.version_fields(spec, queue, program)
 
     with transaction.atomic(), bounded(statement_seconds=10):

@@ -66,7 +66,7 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
         job.save(update_fields=["name", "updated_at"])
         program = artifact or _version(job).artifact
         inputs = _inputs(_version(job), files, stdin)
-        job_versions.check_room(spec, program, inputs)
+        job_versions.check_room(job.owner_id, spec, program, inputs)
         queue, left = job_versions.find_queue(spec.queue), _version(job).queue
         job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program), inputs, spec.secrets)
         had_schedules = job.schedules.exists()

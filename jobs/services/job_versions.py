@@ -13,7 +13,7 @@ from jobs.models import Artifact, Job, JobVersion, Queue, VersionInput
 from jobs.retry_policy import parse_retry_policy
 from jobs.services.artifacts import hold_artifacts, store_script, use_artifact, use_artifacts
 from jobs.services.job_spec import InputSpec, JobSpec, SecretSpec
-from jobs.services.secret_grants import grants_of, store_grants
+from jobs.services.secret_grants import file_sizes, grants_of, store_grants
 
 VersionFields = Mapping[str, object]
 # By path; None: standard input.
@@ -83,17 +83,18 @@ def find_stdin(owner: User, text: str | None, artifact_id: UUID | None) -> dict[
     return {None: _uploaded(use_artifact(owner=owner, artifact_id=artifact_id), "stdin_artifact")}
 
 
-def check_room(spec: JobSpec, program: Artifact, inputs: Inputs) -> None:
+def check_room(owner_id: int, spec: JobSpec, program: Artifact, inputs: Inputs) -> None:
     """A program that does not fit into its own directory beside its files would fail on every worker.
 
     Its standard input is counted as if it lay there, too: a worker keeps both in memory.
     """
-    sizes = [program.size, *(artifact.size for artifact in inputs.values())]
+    sizes = [program.size, *(artifact.size for artifact in inputs.values()), *file_sizes(owner_id, spec.secrets)]
     needed = sum(-(-size // PAGE_BYTES) * PAGE_BYTES for size in sizes)
     if needed > max(spec.requirements.disk_mb, 1) * MEGABYTE:
         raise InvalidInput(
             "requirements.disk_mb",
-            f"The program, its input files and its standard input need {-(-needed // MEGABYTE)} MB; ask for so many.",
+            "The program, its input files, its secrets' files and its standard input need"
+            f" {-(-needed // MEGABYTE)} MB; ask for so many.",
         )
 
 

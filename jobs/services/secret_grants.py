@@ -42,9 +42,7 @@ def check_grants(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> 
     """
     if not wanted:
         return
-    rows = Secret.objects.filter(owner_id=owner_id, name__in={each.name for each in wanted}).order_by("id")
-    rows = rows.select_for_update(no_key=True) if lock else rows
-    sizes = dict(rows.values_list("name", Length("sealed") - OVERHEAD_BYTES))
+    sizes = _sizes(owner_id, wanted, lock=lock)
     for index, each in enumerate(wanted):
         if each.name not in sizes:
             raise InvalidInput(
@@ -52,6 +50,13 @@ def check_grants(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> 
             )
     if sum(sizes[each.name] for each in wanted) > conf.MAX_SECRET_BYTES_A_RUN:
         raise InvalidInput("secrets", _TOO_MUCH)
+
+
+def file_sizes(owner_id: int, wanted: Sequence[SecretSpec]) -> list[int]:
+    """Of those that are given as files, as they are now."""
+    files = [each for each in wanted if each.path is not None]
+    sizes = _sizes(owner_id, files, lock=False) if files else {}
+    return [sizes.get(each.name, 0) for each in files]
 
 
 def grants_of(version: JobVersion) -> set[SecretSpec]:
@@ -77,6 +82,12 @@ def open_secrets(claimed: Claimed) -> Claimed:
     if any(each.problem for each in given):
         given = [replace(each, value="") for each in given]
     return replace(claimed, secrets=json.dumps([asdict(each) for each in given]))
+
+
+def _sizes(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> dict[str, int]:
+    rows = Secret.objects.filter(owner_id=owner_id, name__in={each.name for each in wanted}).order_by("id")
+    rows = rows.select_for_update(no_key=True) if lock else rows
+    return dict(rows.values_list("name", Length("sealed") - OVERHEAD_BYTES))
 
 
 def _open(each: _Sealed) -> ClaimedSecret:

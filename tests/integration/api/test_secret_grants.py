@@ -13,7 +13,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import conf
-from jobs.models import Attempt, Execution, Job, JobVersion, Queue, Secret, VersionSecret
+from jobs.models import Artifact, Attempt, Execution, Job, JobVersion, Queue, Secret, VersionSecret
 from jobs.protocol import Claimed, ClaimedSecret
 from jobs.services.artifacts import store_script
 from jobs.services.attempts import claim_attempt
@@ -229,6 +229,26 @@ def test_a_run_is_given_only_so_much(submit: Submit, client: APIClient, owner: U
     given = claim(grown).opened_secrets()
     assert {each.value for each in given} == {""}
     assert "bytes together" in given[0].problem
+
+
+def test_files_must_fit_on_the_disk_that_was_asked_for(submit: Submit, client: APIClient, owner: User) -> None:
+    create_secret(owner=owner, name="tls", value="k" * 4096)
+    program = store_script(owner=owner, script=f"echo {randomness.token_hex(8)}")
+    # A page is left, which one file fills; a variable needs no room.
+    Artifact.objects.filter(id=program.id).update(size=1024 * 1024 - 4096)
+    body: dict[str, Any] = {"script": None, "artifact": str(program.id)}
+    submit(**body, secrets=[IN_FILE, {"name": "tls", "env": "TLS"}], requirements={"disk_mb": 1})
+    body["secrets"] = [IN_FILE, IN_FILE | {"file": "other.pem"}]
+    for refused in (
+        client.post(f"{API}/jobs", job_body(**body, requirements={"disk_mb": 1}), format="json"),
+        client.patch(
+            f"{API}/jobs/{submit(**body, requirements={'disk_mb': 2})['id']}",
+            {"requirements": {"disk_mb": 1}},
+            format="json",
+        ),
+    ):
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"] == "requirements.disk_mb"
 
 
 def test_a_worker_of_a_release_that_knew_no_secrets_is_not_given_what_needs_them(
