@@ -201,7 +201,7 @@ def _relay(
     cut = outcome.output_truncated or outcome.reason is not EndReason.EXIT
     for name in Stream:
         write(name.value, masker.flush(name.value, cut=cut))
-    on_progress(masker.flush(PROGRESS))
+    on_progress(masker.flush(PROGRESS, cut=cut))
     return outcome
 
 

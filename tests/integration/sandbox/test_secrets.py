@@ -138,6 +138,7 @@ def test_a_run_gets_its_secrets_and_what_it_says_of_them_is_masked(
 def test_the_beginning_of_a_secret_does_not_come_through_when_a_run_is_stopped(
     equipment: Equipment, plane: HearingControlPlane
 ) -> None:
-    run(equipment, plane, 'echo -n "so far ${KEY:0:10}"; sleep 60', timeout=1.0)
+    run(equipment, plane, 'echo -n "so far ${KEY:0:10}"; echo -n "10 at ${KEY:0:10}" >&3; sleep 60', timeout=1.0)
     (report,) = plane.reports
     assert (report.reason, plane.said["stdout"]) == (Reason.TIMEOUT, b"so far ***")
+    assert plane.progress == Progress(10, "at ***")
