@@ -12,6 +12,7 @@ the first few words of that needle.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,11 @@ SHORTEST_PART_BYTES = 8
 BLOCK_BYTES = 512
 WINDOW_WORDS = 256  # looked at in one go: one suspicious word makes all of them be looked at one by one
 BASE64_LINES = (64, 76)  # as openssl and base64 break them
+# As Go, PHP and .NET, and Gson write JSON that may stand in a page.
+JSON_ESCAPED = [{ord(letter): f"\\u{ord(letter):04x}" for letter in letters} for letters in ("<>&", "<>&'", "<>&='")]
+JSON_DIGITS = re.compile(r"\\u([0-9a-f]{4})")
+URL_SAFE = ("/", "", "!'()*~")  # the last is what encodeURIComponent leaves
+URL_DIGITS = re.compile("%[0-9A-F]{2}")
 
 
 @dataclass(slots=True)
@@ -157,22 +163,38 @@ def masker_for(secrets: Iterable[ClaimedSecret]) -> Masker | None:
 
 def forms_of(value: str) -> set[bytes]:
     """A secret as it is, line by line, and as programs like to write it."""
-    exact = {value, value.strip()}
+    exact = {written for text in (value, value.strip()) for written in _with_other_line_ends(text)}
     lines = {line.strip() for line in value.splitlines()}
-    guises = {guise for text in exact for guise in _guises(text)}
-    parts = {part.encode() for part in lines} | guises
+    guises = {guise.encode() for text in exact | lines for guise in _json_guises(text)}
+    guises.update(guise for text in exact for guise in (*_url_guises(text), *_base64_guises(text.encode())))
+    parts = {line.encode() for line in lines} | guises
     return {text.encode() for text in exact if len(text.encode()) >= SHORTEST_BYTES} | {
         part for part in parts if len(part) >= SHORTEST_PART_BYTES
     }
 
 
-def _guises(text: str) -> Iterator[bytes]:
-    yield json.dumps(text)[1:-1].encode()
-    yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
-    yield quote(text).encode()
-    yield quote(text, safe="").encode()
-    yield quote_plus(text).encode()
-    for encoded in _base64(text.encode()):
+def _with_other_line_ends(text: str) -> set[str]:
+    """As it is, and as it comes out of a file in text mode or of a terminal."""
+    plain = text.replace("\r\n", "\n")
+    return {text, plain, plain.replace("\n", "\r\n")}
+
+
+def _json_guises(text: str) -> set[str]:
+    """Writers differ in what they escape beyond what they must, and in the case of their digits."""
+    written = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    written |= {guise.translate(table) for guise in written for table in JSON_ESCAPED}
+    written |= {guise.replace("/", "\\/") for guise in written}
+    return written | {JSON_DIGITS.sub(lambda found: f"\\u{found[1].upper()}", guise) for guise in written}
+
+
+def _url_guises(text: str) -> set[bytes]:
+    written = {quote(text, safe=safe) for safe in URL_SAFE} | {quote_plus(text)}
+    lower = {URL_DIGITS.sub(lambda found: found[0].lower(), guise) for guise in written}
+    return {guise.encode() for guise in written | lower}
+
+
+def _base64_guises(data: bytes) -> Iterator[bytes]:
+    for encoded in _base64(data):
         yield encoded
         yield encoded.translate(bytes.maketrans(b"+/", b"-_"))
 

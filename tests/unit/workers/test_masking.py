@@ -106,6 +106,32 @@ def test_other_ways_to_write_it(value: str) -> None:
         assert Masker([value]).mask(f"<{guise}>") == "<***>", guise
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("wJalrXUtn/K7MDENG", r"wJalrXUtn\/K7MDENG"),
+        ("über/größe", r"\u00fcber\/gr\u00f6\u00dfe"),
+        ("größe-ist-geheim", r"gr\u00F6\u00DFe-ist-geheim"),
+        ("ab<cd>&ef='", r"ab\u003ccd\u003e\u0026ef='"),
+        ("ab<cd>&ef='", r"ab\u003Ccd\u003E\u0026ef=\u0027"),
+        ("ab<cd>&ef='", r"ab\u003ccd\u003e\u0026ef\u003d\u0027"),
+        ("</secret>", r"\u003c\/secret\u003e"),
+        ("p@ssw(0)rd!*'~", "p%40ssw(0)rd!*'~"),
+        ("a/b+c=d@e", "a%2fb%2bc%3dd%40e"),
+        ("a/b+c=d@e", "a/b%2bc%3dd%40e"),
+        ("a b+c=d@e", "a+b%2bc%3dd%40e"),
+        ("a\nb\nc\nd", "a\r\nb\r\nc\r\nd"),
+        ("a\r\nb\r\nc\r\nd", "a\nb\nc\nd"),
+        ("a\nb\nc\nd", r"a\r\nb\r\nc\r\nd"),
+        ("a\nb\nc\nd", b64encode(b"a\r\nb\r\nc\r\nd").decode()),
+        ('first\nthe "second" line', r"the \"second\" line"),
+        ("first\nthe/second/line", r"the\/second\/line"),
+    ],
+)
+def test_as_other_languages_write_it(value: str, written: str) -> None:
+    assert Masker([value]).mask(f"-{written}-") == "-***-"
+
+
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
 @pytest.mark.parametrize("before", range(6))
 def test_base64_of_more_than_the_secret(before: int, encode: Callable[[bytes], bytes]) -> None:
