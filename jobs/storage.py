@@ -13,23 +13,24 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 from uuid import UUID
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
 from django.conf import settings
+from urllib3.exceptions import HTTPError
 
 from jobs import conf
 from jobs.errors import ArchivedLogUnreadable, ArtifactHashMismatch, ArtifactNotUploaded, StorageUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from urllib3.response import HTTPResponse
 
 logger = logging.getLogger(__name__)
 
-# Small enough that a run which is stopped while its program comes slowly is heard.
 CHUNK_BYTES = 128 * 1024
 # As many as one request lists or deletes.
 PAGE_OBJECTS = 1000
@@ -216,14 +217,25 @@ def artifact_size(sha256: str) -> int | None:
 
 
 def read_artifact(sha256: str) -> Iterator[bytes]:
-    """The stored bytes in pieces; the reader verifies them."""
+    """The stored bytes in pieces, none of which waits to be full; the reader verifies them."""
     with _answers():
-        body = _client(TRANSFER).get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))["Body"]
+        answer = _client(TRANSFER).get_object(Bucket=settings.PUNCTUAL_S3_BUCKET, Key=artifact_key(sha256))
+        # Closed: one that is not read to its end cannot be used for another request.
+        with answer["Body"] as body:
+            yield from _as_it_comes(cast("HTTPResponse", body), answer["ContentLength"])
+
+
+def _as_it_comes(body: HTTPResponse, length: int) -> Iterator[bytes]:
+    """boto3 itself would wait for a whole piece, however slowly it comes, and nobody could stop in between."""
+    while length > 0:
         try:
-            yield from body.iter_chunks(CHUNK_BYTES)
-        finally:
-            # One that is not read to its end cannot be used for another request.
-            body.close()
+            piece = body.read1(min(CHUNK_BYTES, length))
+        except HTTPError as error:
+            raise StorageUnavailable(f"The object store broke off: {error}") from error
+        if not piece:
+            raise StorageUnavailable("The object store broke off.")
+        length -= len(piece)
+        yield piece
 
 
 def list_objects(prefix: str, *, before: str) -> Iterator[list[StoredObject]]:

@@ -28,6 +28,7 @@ class Fault(Enum):
     REFUSE = "hangs up at once"
     HANG = "takes the request and says nothing until the fault is over"
     SLOW = "sends a body in small pieces with pauses"
+    DRIP = "sends a body byte by byte, and takes one in small pieces, with pauses"
     ERROR_500 = "answers 500"
     ERROR_503 = "answers 503"
     TRUNCATE = "promises a body and sends half of it"
@@ -35,6 +36,7 @@ class Fault(Enum):
     CUT_UPLOAD = "hangs up in the middle of a request's body"
 
 
+SIZES = {Fault.SLOW: PIECE_BYTES, Fault.DRIP: 1}
 STATUS = {Fault.ERROR_500: 500, Fault.ERROR_503: 503}
 
 
@@ -145,10 +147,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
+            if fault is Fault.DRIP:
+                # What the kernel takes meanwhile is not taken by us.
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE_BYTES)
             self._forward(fault)
 
     def _forward(self, fault: Fault | None) -> None:
-        body = self._read_body()
+        try:
+            body = b"".join(self._read_slowly()) if fault is Fault.DRIP else self._read_body()
+        except OSError:
+            body = b""
+        if len(body) != int(self.headers.get("Content-Length", 0)):
+            # Whoever sent it is gone.
+            self._hang_up()
+            return
         store = http.client.HTTPConnection(*self.proxy.target, timeout=ANSWER_SECONDS)
         try:
             store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -179,22 +191,34 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.CORRUPT and data:
             at = len(data) // 2
             data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        if fault is not Fault.SLOW:
+        size = SIZES.get(fault, 0) if fault else 0
+        if not size:
             self.wfile.write(data)
             return
-        for start in range(0, len(data), PIECE_BYTES):
-            self.wfile.write(data[start : start + PIECE_BYTES])
+        for start in range(0, len(data), size):
+            self.wfile.write(data[start : start + size])
             # Until the fault is over, or for a moment.
             self.proxy.wait_until_over(0.05)
 
     def _read_body(self) -> bytes:
         return self._read(int(self.headers.get("Content-Length", 0)))
 
+    def _read_slowly(self) -> Iterator[bytes]:
+        self._invite()
+        left = int(self.headers.get("Content-Length", 0))
+        while piece := self.rfile.read(min(left, PIECE_BYTES)):
+            left -= len(piece)
+            self.proxy.wait_until_over(0.05)
+            yield piece
+
     def _read(self, length: int) -> bytes:
+        self._invite()
+        return self.rfile.read(length)
+
+    def _invite(self) -> None:
         if self.headers.get("Expect", "").lower() == "100-continue":
             self.send_response_only(100)
             self.end_headers()
-        return self.rfile.read(length)
 
     def _hang_up(self) -> None:
         """With a reset, as from a process that is gone."""

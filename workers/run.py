@@ -29,7 +29,7 @@ from workers.outputs import collect_outputs
 from workers.programs import Given, make_program
 from workers.progress import ProgressReader
 from workers.sandbox import EndReason, Interpreter, Limits, Outcome, Run, Sandbox, SandboxError, Stream, memory_file
-from workers.transfers import fetch_artifact, store_output
+from workers.transfers import Patience, fetch_artifact, store_output
 
 logger = logging.getLogger(__name__)
 
@@ -133,15 +133,11 @@ def _execute(equipment: Equipment, hold: Hold, held: HeldRun, claimed: Claimed) 
 def _fetch_all(equipment: Equipment, held: HeldRun, claimed: Claimed, claimed_at: float, opened: ExitStack) -> Given:
     """The program and all that it is given, each verified; what is opened is closed with the stack."""
 
+    patience = Patience(held, None if claimed.seconds_left is None else claimed_at + claimed.seconds_left)
+
     def fetch(sha256: str, size: int) -> int:
         descriptor = fetch_artifact(
-            equipment.cache,
-            equipment.control_plane,
-            held,
-            claimed.execution_id,
-            sha256=sha256,
-            size=size,
-            ends_at=None if claimed.seconds_left is None else claimed_at + claimed.seconds_left,
+            equipment.cache, equipment.control_plane, patience, claimed.execution_id, sha256=sha256, size=size
         )
         opened.callback(os.close, descriptor)
         return descriptor
@@ -208,10 +204,11 @@ def _relay(
 def _succeed(
     equipment: Equipment, hold: Hold, held: HeldRun, run: Run, outcome: Outcome, *, masker: Masker | None
 ) -> Report:
+    patience = Patience(held)
     try:
         collected = collect_outputs(
             run.output_directory,
-            lambda output, body: store_output(equipment.control_plane, held, hold, output, body),
+            lambda output, body: store_output(equipment.control_plane, patience, hold, output, body),
             masker,
         )
     except TransferStopped:

@@ -243,6 +243,24 @@ def test_a_run_that_waits_for_the_store_is_cancelled(
     assert not Output.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("requests", "script"),
+    [(FETCHING, f"echo ran # {'x' * 2000}"), (STORING, "head -c 16000000 /dev/zero > out/file")],
+)
+def test_a_transfer_that_drips_is_left_when_the_run_is_cancelled(
+    bench: Bench, proxy: S3Proxy, requests: Requests, script: str
+) -> None:
+    hold = bench.prepare(script)
+    with proxy.failing(Fault.DRIP, requests):
+        thread = bench.begin(hold)
+        wait_for(lambda: proxy.suffered > 0, "it has begun")
+        commands.cancel_execution(hold.execution_id, by="somebody")
+        bench.equipment.held.stop(hold.execution_id, hold.attempt, Reason.CANCELLED)
+        thread.join(10)
+        assert not thread.is_alive()
+    assert ending(Execution.objects.get(id=hold.execution_id))[:2] == ("cancelled", "cancelled")
+
+
 def test_a_run_that_waits_to_store_its_outputs_is_released_by_a_drain(bench: Bench, proxy: S3Proxy) -> None:
     hold = bench.prepare(LEAVES_A_FILE)
     with proxy.failing(Fault.REFUSE, STORING):

@@ -6,8 +6,10 @@ import errno
 import hashlib
 import io
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -29,7 +31,7 @@ from workers import transfers
 from workers.artifact_cache import ArtifactCache
 from workers.errors import ControlPlaneRefused, ControlPlaneUnavailable, TransferStopped
 from workers.held_runs import HeldRun
-from workers.transfers import fetch_artifact, store_output
+from workers.transfers import Patience, fetch_artifact, store_output
 
 DATA = b"echo hello"
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -54,9 +56,8 @@ class Fetcher:
         self._cache = ArtifactCache(directory, 1000)
 
     def fetch(self, ends_at: float | None = None) -> bytes:
-        descriptor = fetch_artifact(
-            self._cache, self._plane, self.held, uuid4(), sha256=SHA256, size=len(DATA), ends_at=ends_at
-        )
+        patience = Patience(self.held, ends_at)
+        descriptor = fetch_artifact(self._cache, self._plane, patience, uuid4(), sha256=SHA256, size=len(DATA))
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
 
@@ -123,6 +124,34 @@ def test_a_stop_ends_the_wait_for_a_program(tmp_path: Path) -> None:
     assert fetcher.made == 1
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_download_that_drips_is_left_at_the_deadline(tmp_path: Path, follows: bool) -> None:
+    """Also by one that waits for the download of another run."""
+    plane, cache = MemoryControlPlane(), ArtifactCache(tmp_path, 1000)
+    begun, over, other = threading.Event(), threading.Event(), HeldRun()
+
+    def drip(_sha256: str) -> Iterator[bytes]:
+        while not over.wait(0.02):
+            begun.set()
+            yield b"x"
+        raise StorageUnavailable
+
+    def fetch(patience: Patience) -> None:
+        os.close(fetch_artifact(cache, plane, patience, uuid4(), sha256=SHA256, size=1_000_000))
+
+    plane.on_read = drip
+    with ThreadPoolExecutor(2) as pool:
+        leaders = [pool.submit(fetch, Patience(other))] if follows else []
+        try:
+            assert begun.wait(10 if follows else 0) == follows
+            with pytest.raises(StorageUnavailable, match="deadline"):
+                pool.submit(fetch, Patience(HeldRun(), time.monotonic() + 0.1)).result(10)
+        finally:
+            other.stop(Reason.CANCELLED)
+            over.set()
+        assert [type(leader.exception(10)) for leader in leaders] == [TransferStopped] * follows
+
+
 class Storing(MemoryControlPlane):
     def __init__(self, *failures: Exception, on_failure: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -138,7 +167,7 @@ class Storing(MemoryControlPlane):
 
 
 def store(plane: Storing, held: HeldRun | None = None) -> None:
-    store_output(plane, held or HeldRun(), HOLD, StoredOutput("a", len(DATA), SHA256), io.BytesIO(DATA))
+    store_output(plane, Patience(held or HeldRun()), HOLD, StoredOutput("a", len(DATA), SHA256), io.BytesIO(DATA))
 
 
 def test_an_output_is_stored_once_it_can_be() -> None:
@@ -159,6 +188,41 @@ def test_the_wait_for_outputs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "STORE_FOR_SECONDS", 0.0)
     with pytest.raises(StorageUnavailable):
         store(Storing(StorageUnavailable()))
+
+
+def test_an_output_under_way_is_not_read_on_when_the_run_is_to_stop() -> None:
+    held = HeldRun()
+
+    class Reading(MemoryControlPlane):
+        def store_output(self, hold: Hold, output: StoredOutput, body: IO[bytes]) -> None:
+            body.seek(0)
+            assert len(body.read(transfers.READ_BYTES)) == transfers.READ_BYTES
+            held.stop(Reason.CANCELLED)
+            body.read(2 * transfers.READ_BYTES)
+
+    file = io.BytesIO(bytes(10 * transfers.READ_BYTES))
+    with pytest.raises(TransferStopped):
+        store_output(Reading(), Patience(held), HOLD, StoredOutput("a", len(file.getvalue()), SHA256), file)
+    assert not file.closed
+
+
+def test_all_transfers_of_a_run_have_one_patience_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "STORE_FOR_SECONDS", 0.5)
+    monkeypatch.setattr(transfers, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(transfers, "MAX_AGAIN_SECONDS", 0.2)
+    patience, plane = Patience(HeldRun()), Storing()
+
+    def store_another() -> bool:
+        plane.failures = [StorageUnavailable()]
+        try:
+            store_output(plane, patience, HOLD, StoredOutput("a", len(DATA), SHA256), io.BytesIO(DATA))
+        except StorageUnavailable:
+            return False
+        return True
+
+    stored = [store_another() for _ in range(5)]
+    assert stored[0]
+    assert not any(stored[3:])
 
 
 @pytest.mark.parametrize("refusal", [StaleAttempt(), ControlPlaneRefused(), InvalidInput("size", "too much")])
