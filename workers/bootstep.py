@@ -52,7 +52,11 @@ class AgentStep(bootsteps.StartStopStep):
             raise SystemExit(f"punctual worker: {error}") from error
 
     def _equip(self, worker: Any) -> None:
-        workshop = open_workshop(self._settings)
+        # It opens them itself, so that without keys a run with secrets would fail here and may do well elsewhere.
+        has_keys = bool(settings.PUNCTUAL_SECRETS_KEYS)
+        if not has_keys:
+            logger.warning("This worker takes no jobs that are given secrets: PUNCTUAL_SECRETS_KEYS is not set.")
+        workshop = open_workshop(self._settings, secrets=has_keys)
         control_plane = DirectControlPlane()
         guardian = make_guardian(settings.PUNCTUAL_LEASE_SECONDS)
         self._agent = Agent(

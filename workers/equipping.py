@@ -1,6 +1,7 @@
 """What every worker needs before it meets its control plane: a directory of its own, a sandbox, and what it can offer.
 
-However a worker speaks to the control plane, it is made here, so that all of them offer and run the same.
+However a worker speaks to the control plane, it is made here, so that all of them offer and run the same; only
+secrets are not offered by one that would have to open them and cannot.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Workshop:
         )
 
 
-def open_workshop(settings: WorkerSettings) -> Workshop:
+def open_workshop(settings: WorkerSettings, *, secrets: bool = True) -> Workshop:
+    """`secrets`: whether the runs of this worker can be given theirs."""
     state = Path(settings.state_dir).resolve()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _lock_directory(state)
@@ -105,7 +107,7 @@ def open_workshop(settings: WorkerSettings) -> Workshop:
             [
                 *interpreters,
                 INPUTS,
-                SECRETS,
+                *([SECRETS] if secrets else []),
                 *([UNTRUSTED_OK] if self_test.trustworthy else []),
                 *([NETWORK] if host.network else []),
             ]

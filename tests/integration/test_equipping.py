@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
+import sys
 from pathlib import Path
 
 import pytest
+from django.test import override_settings
 
+from workers import bootstep
 from workers.configuration import WorkerSettings
 from workers.equipping import INPUTS, SECRETS, UNTRUSTED_OK, Workshop, open_workshop
+from workers.errors import WorkerCannotStart
 from workers.sandbox import seccomp
 from workers.sandbox.self_test import PROBES
 
@@ -39,6 +43,30 @@ def test_a_sound_host_offers_to_run_what_nobody_trusts(settings: WorkerSettings)
     assert {INPUTS, SECRETS} <= set(workshop.offer.capabilities)
     assert workshop.offer.refusal == ""
     assert workshop.offer.details["self_test"] == {"held": len(PROBES), "failed": {}, "not_tried": []}
+
+
+def test_a_worker_that_cannot_open_secrets_does_not_offer_to(settings: WorkerSettings) -> None:
+    workshop = open_workshop(settings, secrets=False)
+    leave(workshop)
+    assert INPUTS in workshop.offer.capabilities
+    assert SECRETS not in workshop.offer.capabilities
+
+
+@pytest.mark.parametrize("keys", ["", "k" * 32])
+def test_a_worker_that_reaches_the_database_itself_opens_secrets_if_it_has_keys(
+    monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    asked = []
+
+    def open_no_workshop(_settings: WorkerSettings, *, secrets: bool) -> Workshop:
+        asked.append(secrets)
+        raise WorkerCannotStart("enough")
+
+    monkeypatch.setattr(bootstep, "open_workshop", open_no_workshop)
+    monkeypatch.setattr(bootstep, "SWITCH_SECONDS", sys.getswitchinterval())
+    with override_settings(PUNCTUAL_SECRETS_KEYS=keys), pytest.raises(SystemExit, match="enough"):
+        bootstep.AgentStep(None)
+    assert asked == [bool(keys)]
 
 
 @pytest.mark.usefixtures("weak")
