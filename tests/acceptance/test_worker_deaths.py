@@ -111,7 +111,9 @@ def test_killed_in_the_middle_of_a_chatty_run(laboratory: Laboratory) -> None:
 
 
 def counted(log: str) -> list[tuple[int, float]]:
-    return [(int(number), float(at)) for number, at in (line.split() for line in log.splitlines())]
+    """Of whole lines: the last may have been cut off as it was written, or not have come yet."""
+    lines = [line.split() for line in log.splitlines(keepends=True) if line.endswith("\n")]
+    return [(int(number), float(at)) for number, at in lines]
 
 
 def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
