@@ -35,6 +35,7 @@ from tests.killing.population import add_single, populate
 from tests.killing.report import Report
 
 BEATS = 3
+MAKING_SECONDS = 15.0
 START_SECONDS = 60.0
 # Longer than the auditor's patience: what no beat has settled by then is overdue.
 SETTLE_SECONDS = 25.0
@@ -90,8 +91,8 @@ class _Killing:
     def _kill_for_a_while(self) -> datetime:
         """Returns when the schedules ended."""
         began = schedules.database_now()
-        # A full minute is in it, for the sake of cron.
-        full = began.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        # A full minute is in it, for the sake of cron, and comes after all schedules were made.
+        full = (began + timedelta(seconds=MAKING_SECONDS)).replace(second=0, microsecond=0) + timedelta(minutes=1)
         end = max(began + timedelta(seconds=self.report.seconds), full + timedelta(seconds=2))
         populate(make_user(), end, self._choose)
         for victim in (*self._beats, self._bystander):
