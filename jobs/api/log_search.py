@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.fields import InstantField, StrictSerializer
+from jobs.api.pagination import DEFAULT_LIMIT, MAX_LIMIT, next_path
 from jobs.api.queries import results_of
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.errors import InvalidInput, NotPermitted
@@ -23,8 +24,6 @@ from jobs.models import Job
 from jobs.querysets.visibility import visible_to
 from jobs.services.log_search import LogSearch, Position, search_logs
 
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 500
 MAX_CURSOR_LENGTH = 300
 # What the database holds in these columns.
 MAX_NUMBER = 2**31 - 1
@@ -105,17 +104,11 @@ class LogsSearch(ApiView):
         return Response(
             {
                 "results": FoundLineOutput(found.lines, many=True).data,
-                "next": None if found.following is None else _next_path(request, found.following),
+                "next": None if found.following is None else next_path(request, _encode(found.following)),
                 "complete": found.complete,
                 "indexed_to": found.indexed_to,
             }
         )
-
-
-def _next_path(request: Request, following: Position) -> str:
-    parameters = request.query_params.copy()
-    parameters["cursor"] = _encode(following)
-    return f"{request.path}?{parameters.urlencode()}"
 
 
 def _encode(position: Position) -> str:

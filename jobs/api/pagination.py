@@ -36,9 +36,7 @@ class NewestFirst(BasePagination):
         rows = list(queryset.order_by("-id")[: limit + 1])
         page = rows[:limit]
         if len(rows) > limit:
-            query = request.query_params.copy()
-            query["cursor"] = _encode(page[-1].pk)
-            self._next = f"{request.path}?{query.urlencode()}"
+            self._next = next_path(request, _encode(page[-1].pk))
         return page
 
     def get_paginated_response(self, data: Sequence[object]) -> Response:
@@ -53,6 +51,13 @@ class NewestFirst(BasePagination):
                 "next": {"type": ["string", "null"], "description": "The path of the next page; null on the last one."},
             },
         }
+
+
+def next_path(request: Request, cursor: str) -> str:
+    """The same question, from there on."""
+    query = request.query_params.copy()
+    query["cursor"] = cursor
+    return f"{request.path}?{query.urlencode()}"
 
 
 def _limit(text: str | None) -> int:

@@ -156,7 +156,6 @@ class _Hunt:
         self.lines: list[FoundLine] = []
         self._deadline = deadline
         self._user, self._search, self._limit = user, search, limit
-        self._places: list[Position] = []
         self._first_day, last_day = _days(search)
         newest = Position(last_day, _youngest(search), _FAR, _FAR, _FAR, _FAR)
         self._position = newest if after is None or after.key > newest.key else after

@@ -205,10 +205,8 @@ def test_a_program_that_is_deleted_while_its_job_is_submitted_stays() -> None:
     assert stored(owner.sha256)
 
 
-@pytest.mark.parametrize("history", [False, True])
-def test_a_program_whose_deletion_was_not_answered_is_stored_anew(
-    monkeypatch: pytest.MonkeyPatch, history: bool
-) -> None:
+def delete_unanswered(monkeypatch: pytest.MonkeyPatch, *, history: bool) -> tuple[Owner, Artifact]:
+    """`history`: a job that is over still names it."""
     owner = Owner(f"echo {secrets.token_hex(8)}", 0)
     artifact = store_script(owner=owner.user, script=owner.text)
     if history:
@@ -218,6 +216,14 @@ def test_a_program_whose_deletion_was_not_answered_is_stored_anew(
         lose_answers(patch)
         with pytest.raises(StorageUnavailable):
             delete_artifact(artifact.id)
+    return owner, artifact
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_program_whose_deletion_was_not_answered_is_stored_anew(
+    monkeypatch: pytest.MonkeyPatch, history: bool
+) -> None:
+    owner, artifact = delete_unanswered(monkeypatch, history=history)
     with pytest.raises(InvalidInput, match="not uploaded"):
         submit_job(owner=owner.user, spec=JobSpec(name="job", runtime="bash", artifact=artifact.id))
     owner.submit()
@@ -228,15 +234,7 @@ def test_a_program_whose_deletion_was_not_answered_is_stored_anew(
 def test_a_deletion_that_was_not_answered_is_finished_by_the_sweep(
     monkeypatch: pytest.MonkeyPatch, history: bool
 ) -> None:
-    owner = Owner(f"echo {secrets.token_hex(8)}", 0)
-    artifact = store_script(owner=owner.user, script=owner.text)
-    if history:
-        owner.submit()
-        owner.cancel()
-    with monkeypatch.context() as patch:
-        lose_answers(patch)
-        with pytest.raises(StorageUnavailable):
-            delete_artifact(artifact.id)
+    owner, artifact = delete_unanswered(monkeypatch, history=history)
     assert sweep_orphans(retention=timedelta(days=90)).artifacts == 1
     assert not Artifact.objects.filter(id=artifact.id, deleted_at=None).exists()
     owner.submit()
