@@ -85,9 +85,6 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
             raise PermissionDenied
         return get_object_or_404(self.get_queryset(request).select_related("job"), pk=execution_id)
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("jobs.change_execution")
-
     @admin.action(description="Cancel selected executions", permissions=["operate"])
     def cancel(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
         self._each(request, rows, "Cancelled", cancel_execution)

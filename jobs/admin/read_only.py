@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from django.contrib import admin
+from django.contrib.auth import get_permission_codename
 from django.db.models import Model
 from django.http import HttpRequest
 
@@ -39,6 +40,10 @@ class ReadOnlyAdmin(ModelAdmin[Row]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
         return False
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """For actions: who may change such rows may do so, through the services that write them."""
+        return request.user.has_perm(f"{self.opts.app_label}.{get_permission_codename('change', self.opts)}")
 
 
 class ReadOnlyInline(TabularInline[Row, Row]):

@@ -28,9 +28,6 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     ordering = ["name"]
     actions = ["drain"]
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("jobs.change_worker")
-
     @admin.action(description="Drain selected workers", permissions=["operate"])
     def drain(self, request: HttpRequest, rows: QuerySet[Worker]) -> None:
         """What runs there goes on; restarting the worker puts it online again."""
