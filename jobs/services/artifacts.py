@@ -8,7 +8,8 @@ that whoever uses a hash anew wins over its collection.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -27,6 +28,8 @@ from jobs.services.database import bounded
 WANTED_RECENTLY = timedelta(seconds=conf.ORPHAN_GRACE_SECONDS / 24)
 # Longer than the object store is waited for, so that the lock outlasts what it guards.
 HOLD_SECONDS = 45.0
+# So many are on their way to the object store at the same time, for one request.
+STORED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +54,33 @@ class Announced:
 
 def store_script(*, owner: User, script: str) -> Artifact:
     """Stores a small program, or what one reads, and its row; outside a transaction: it waits for the object store."""
-    data = script.encode()
-    sha256 = hashlib.sha256(data).hexdigest()
-    known = Artifact.objects.filter(
+    return store_scripts(owner=owner, scripts=[script])[script]
+
+
+def store_scripts(*, owner: User, scripts: Collection[str]) -> dict[str, Artifact]:
+    """Many at once, each by its text; the bytes of several travel at the same time, and equal ones once."""
+    data = {script: script.encode() for script in set(scripts)}
+    hashes = {script: hashlib.sha256(each).hexdigest() for script, each in data.items()}
+    recent = Artifact.objects.filter(
         owner=owner,
-        sha256=sha256,
+        sha256__in=hashes.values(),
         verified_at__isnull=False,
         doomed_at__isnull=True,
         deleted_at__isnull=True,
         wanted_at__gt=Now() - WANTED_RECENTLY,
-    ).first()
-    if known is not None:
-        return known
-    artifact = _want(owner=owner, sha256=sha256, size=len(data), seen=True)
-    if artifact.verified_at is not None:
-        return artifact
-    storage.put_artifact(sha256, data)
-    return _verify(artifact)
+    )
+    known = {artifact.sha256: artifact for artifact in recent}
+    missing = {sha256: data[script] for script, sha256 in hashes.items() if sha256 not in known}
+    if len(missing) > 1:
+        _check_room_for_all(owner, missing)
+    for sha256, each in missing.items():
+        known[sha256] = _want(owner=owner, sha256=sha256, size=len(each), seen=True)
+    unsent = {sha256: each for sha256, each in missing.items() if known[sha256].verified_at is None}
+    if unsent:
+        _put(unsent)
+    for sha256 in unsent:
+        known[sha256] = _verify(known[sha256])
+    return {script: known[sha256] for script, sha256 in hashes.items()}
 
 
 def announce_artifact(*, owner: User, sha256: str, size: int) -> Announced:
@@ -184,6 +197,31 @@ def _rescue(artifact: Artifact) -> None:
     Artifact.objects.filter(id=artifact.id).update(
         verified_at=artifact.verified_at, doomed_at=None, deleted_at=None, wanted_at=Now()
     )
+
+
+def _check_room_for_all(owner: User, data: Mapping[str, bytes]) -> None:
+    """Before the first of them is wanted: what is refused as a whole must not use up a part of the quota."""
+    there = set(
+        Artifact.objects.filter(owner=owner, sha256__in=data, deleted_at__isnull=True).values_list("sha256", flat=True)
+    )
+    grows_by = sum(len(each) for sha256, each in data.items() if sha256 not in there)
+    if grows_by > 0:
+        with transaction.atomic(), bounded(statement_seconds=10):
+            storage_quota.check_room(owner.pk, grows_by)
+
+
+def _put(data: Mapping[str, bytes]) -> None:
+    """Threads that wait for the object store alone: none of them needs a connection to the database."""
+    if len(data) == 1:
+        storage.put_artifact(*next(iter(data.items())))
+        return
+    pool = ThreadPoolExecutor(min(len(data), STORED_AT_ONCE), thread_name_prefix="store-scripts")
+    try:
+        for done in [pool.submit(storage.put_artifact, sha256, each) for sha256, each in data.items()]:
+            done.result()
+    finally:
+        # After an error the rest is not begun.
+        pool.shutdown(cancel_futures=True)
 
 
 def _verify(artifact: Artifact) -> Artifact:

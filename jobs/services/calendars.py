@@ -7,7 +7,7 @@ dates of before, and the history of each schedule says from when on the new ones
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
@@ -68,6 +68,13 @@ def find_calendars(owner_id: int, wanted: Sequence[ScheduleSpec], *, lock: bool)
     Locked, they stay as they are until the transaction ends: whoever stores a schedule with their dates needs that, and
     before any other lock.
     """
+    found = read_calendars(owner_id, wanted, lock=lock)
+    check_calendars(wanted, found)
+    return found
+
+
+def read_calendars(owner_id: int, wanted: Iterable[ScheduleSpec], *, lock: bool) -> dict[str, Calendar]:
+    """The same, of any number of jobs, without those that are not there."""
     words = {spec.calendar for spec in wanted if spec.calendar is not None}
     if not words:
         return {}
@@ -76,13 +83,15 @@ def find_calendars(owner_id: int, wanted: Sequence[ScheduleSpec], *, lock: bool)
     found = list(rows.select_for_update(no_key=True) if lock else rows)
     calendars = {calendar.name: calendar for calendar in found}
     by_id = {calendar.id: calendar for calendar in found}
-    calendars |= {word: by_id[key] for word in words if (key := _as_id(word)) in by_id}
+    return calendars | {word: by_id[key] for word in words if (key := _as_id(word)) in by_id}
+
+
+def check_calendars(wanted: Sequence[ScheduleSpec], found: Mapping[str, Calendar]) -> None:
     for index, spec in enumerate(wanted):
-        if spec.calendar is not None and spec.calendar not in calendars:
+        if spec.calendar is not None and spec.calendar not in found:
             raise InvalidInput(
                 f"schedules.{index}.calendar", "There is no such calendar of yours; GET /api/v1/calendars lists them."
             )
-    return calendars
 
 
 def _rewrite_schedules(calendar: Calendar) -> None:

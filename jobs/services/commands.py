@@ -5,7 +5,6 @@ A command is refused as a whole before anything is stored, or it is committed as
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -13,50 +12,19 @@ from django.db import transaction
 
 from jobs import due_window, wakeups
 from jobs.errors import Conflict, IllegalTransition, NotFound
-from jobs.models import Artifact, Calendar, Dependency, Execution, Job, JobState, Schedule, Trigger
-from jobs.services import artifacts, backfilling, calendars, endings, job_versions, schedules, transitions
+from jobs.models import Execution, Job, JobState, Trigger
+from jobs.services import backfilling, endings, schedules, submission, transitions
 from jobs.services.database import bounded
-from jobs.services.dependency_editing import check_graph, check_upstreams
-from jobs.services.job_spec import JobSpec, check_spec
+from jobs.services.job_spec import JobSpec
 from jobs.services.locking import UNFINISHED, lock_job, lock_job_and_schedules
-from jobs.services.network_use import check_network
 from jobs.services.placement import check_pin
-from jobs.services.secret_grants import check_grants
 from jobs.services.transitions import NewExecution
 from jobs.states import TERMINAL, State
 
 
 def submit_job(*, owner: User, spec: JobSpec) -> Job:
     """Stores a job; one with neither schedule nor dependency has its first execution at once."""
-    check_spec(spec)
-    check_network(owner, spec)
-    planned, now = _plan(spec, calendars.find_calendars(owner.pk, spec.schedules, lock=False))
-    queue = job_versions.find_queue(spec.queue)
-    check_upstreams(owner.pk, spec.dependencies)
-    check_grants(owner.pk, spec.secrets, lock=False)
-    program = _artifact(owner, spec)
-    inputs = job_versions.find_files(owner, spec.inputs)
-    inputs |= job_versions.find_stdin(owner, spec.stdin, spec.stdin_artifact)
-    job_versions.check_room(owner.pk, spec, program, inputs)
-    version = job_versions.version_fields(spec, queue, program)
-
-    with transaction.atomic(), bounded(statement_seconds=10):
-        if found := calendars.find_calendars(owner.pk, spec.schedules, lock=True):
-            # Once more, now that nobody can edit them: a schedule takes the dates of its calendar along.
-            planned, now = _plan(spec, found)
-        check_grants(owner.pk, spec.secrets, lock=True)
-        job = Job.objects.create(owner=owner, name=spec.name)
-        job_versions.put_in_force(job, version, inputs, spec.secrets)
-        schedules.create_schedules(job, planned, now)
-        Dependency.objects.bulk_create(
-            Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in spec.dependencies
-        )
-        if spec.dependencies:
-            check_graph(job)
-        if not spec.schedules and not spec.dependencies:
-            transitions.create_executions([NewExecution(job.id, Trigger.MANUAL)])
-        transaction.on_commit(lambda: due_window.announce((s.id, s.next_fire_at) for s in planned))
-        transaction.on_commit(wakeups.wake_beat)
+    (job,) = submission.store_jobs(submission.prepare_jobs(owner=owner, specs=[spec]))
     return job
 
 
@@ -140,18 +108,3 @@ def _cancel(job: Job, *, by: str) -> None:
     waiting = Execution.objects.filter(job_id=job.id, state__in=UNFINISHED).values_list("id", flat=True)
     endings.settle_endings(transitions.cancel(list(waiting), by=by))
     transaction.on_commit(wakeups.wake_beat)
-
-
-def _plan(spec: JobSpec, found: dict[str, Calendar]) -> tuple[list[Schedule], datetime]:
-    now = schedules.database_now()
-    planned = [
-        schedules.plan_schedule(index, wanted, now, calendar=found[wanted.calendar] if wanted.calendar else None)
-        for index, wanted in enumerate(spec.schedules)
-    ]
-    return planned, now
-
-
-def _artifact(owner: User, spec: JobSpec) -> Artifact:
-    if spec.script is not None:
-        return artifacts.store_script(owner=owner, script=spec.script)
-    return job_versions.find_artifact(owner, spec.artifact)

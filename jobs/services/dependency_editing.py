@@ -6,7 +6,7 @@ What waits in runs that are under way is decided by the new edges, at the latest
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -27,13 +27,17 @@ class _Edge:
     scheduled: bool
 
 
-def check_upstreams(owner_id: int, wanted: Sequence[DependencySpec], *, known: Collection[UUID] = ()) -> None:
+def read_upstreams(owner_id: int, wanted: Iterable[DependencySpec]) -> dict[UUID, str]:
+    """The states of those that are jobs of the owner."""
+    ids = {dependency.job for dependency in wanted}
+    rows = Job.objects.filter(owner_id=owner_id, id__in=ids, deleted_at__isnull=True)
+    return dict(rows.values_list("id", "state")) if ids else {}
+
+
+def check_upstreams(
+    wanted: Sequence[DependencySpec], found: Mapping[UUID, str], *, known: Collection[UUID] = ()
+) -> None:
     """That they are jobs of the owner, and will run again unless they were `known` before."""
-    found: Mapping[UUID, str] = dict(
-        Job.objects.filter(
-            owner_id=owner_id, id__in=[dependency.job for dependency in wanted], deleted_at__isnull=True
-        ).values_list("id", "state")
-    )
     for index, dependency in enumerate(wanted):
         if dependency.job in known:
             continue
@@ -49,7 +53,7 @@ def edit_dependencies(job: Job, wanted: Sequence[DependencySpec]) -> None:
     conditions = {dependency.job: dependency.condition.value for dependency in wanted}
     if present == conditions:
         return
-    check_upstreams(job.owner_id, wanted, known=present)
+    check_upstreams(wanted, read_upstreams(job.owner_id, wanted), known=present)
     for index, dependency in enumerate(wanted):
         if dependency.job == job.id:
             raise InvalidInput(f"dependencies.{index}.job", "A job cannot run after itself.")

@@ -40,7 +40,7 @@ from jobs.services.locking import (
 )
 from jobs.services.network_use import check_network
 from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_of
-from jobs.services.secret_grants import check_grants
+from jobs.services.secret_grants import check_grants, read_sizes
 
 
 def edit_job(job_id: UUID, edit: JobEdit) -> None:
@@ -66,7 +66,7 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
         job.save(update_fields=["name", "updated_at"])
         program = artifact or _version(job).artifact
         inputs = _inputs(_version(job), files, stdin)
-        job_versions.check_room(job.owner_id, spec, program, inputs)
+        job_versions.check_room(spec, program, inputs, read_sizes(job.owner_id, spec.secrets, lock=False))
         queue, left = job_versions.find_queue(spec.queue), _version(job).queue
         job_versions.put_in_force(job, job_versions.version_fields(spec, queue, program), inputs, spec.secrets)
         had_schedules = job.schedules.exists()

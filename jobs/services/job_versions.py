@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from jobs.errors import InvalidInput
 from jobs.models import Artifact, Job, JobVersion, Queue, VersionInput
 from jobs.retry_policy import parse_retry_policy
-from jobs.services.artifacts import hold_artifacts, store_script, use_artifact, use_artifacts
+from jobs.services.artifacts import hold_artifacts, store_script, store_scripts, use_artifact, use_artifacts
 from jobs.services.job_spec import InputSpec, JobSpec, SecretSpec
-from jobs.services.secret_grants import file_sizes, grants_of, store_grants
+from jobs.services.secret_grants import grants_of, store_grants
 
 VersionFields = Mapping[str, object]
 # By path; None: standard input.
@@ -83,12 +83,50 @@ def find_stdin(owner: User, text: str | None, artifact_id: UUID | None) -> dict[
     return {None: _uploaded(use_artifact(owner=owner, artifact_id=artifact_id), "stdin_artifact")}
 
 
-def check_room(owner_id: int, spec: JobSpec, program: Artifact, inputs: Inputs) -> None:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What programs and their inputs are made of: texts by themselves, and what was uploaded by its id."""
+
+    texts: Mapping[str, Artifact]
+    uploads: Mapping[UUID, Artifact]
+
+
+def find_stored(owner: User, specs: Sequence[JobSpec]) -> Stored:
+    """For any number of jobs; to be called outside a transaction, as it may wait for the object store."""
+    texts = {text for spec in specs for text in (spec.script, spec.stdin) if text is not None}
+    ids = {own for spec in specs for own in (spec.artifact, spec.stdin_artifact) if own is not None}
+    ids |= {each.artifact for spec in specs for each in spec.inputs}
+    return Stored(
+        store_scripts(owner=owner, scripts=texts) if texts else {},
+        use_artifacts(owner=owner, artifact_ids=ids) if ids else {},
+    )
+
+
+def pick_program(spec: JobSpec, stored: Stored) -> Artifact:
+    if spec.script is not None:
+        return stored.texts[spec.script]
+    return _uploaded(stored.uploads.get(spec.artifact) if spec.artifact else None, "artifact")
+
+
+def pick_inputs(spec: JobSpec, stored: Stored) -> Inputs:
+    inputs: dict[str | None, Artifact] = {
+        each.path: _uploaded(stored.uploads.get(each.artifact), f"inputs.{index}.artifact")
+        for index, each in enumerate(spec.inputs)
+    }
+    if spec.stdin is not None:
+        inputs[None] = stored.texts[spec.stdin]
+    elif spec.stdin_artifact is not None:
+        inputs[None] = _uploaded(stored.uploads.get(spec.stdin_artifact), "stdin_artifact")
+    return inputs
+
+
+def check_room(spec: JobSpec, program: Artifact, inputs: Inputs, secret_sizes: Mapping[str, int]) -> None:
     """A program that does not fit into its own directory beside its files would fail on every worker.
 
     Its standard input is counted as if it lay there, too: a worker keeps both in memory.
     """
-    sizes = [program.size, *(artifact.size for artifact in inputs.values()), *file_sizes(owner_id, spec.secrets)]
+    files = [secret_sizes.get(each.name, 0) for each in spec.secrets if each.path is not None]
+    sizes = [program.size, *(artifact.size for artifact in inputs.values()), *files]
     needed = sum(-(-size // PAGE_BYTES) * PAGE_BYTES for size in sizes)
     if needed > max(spec.requirements.disk_mb, 1) * MEGABYTE:
         raise InvalidInput(
@@ -99,10 +137,17 @@ def check_room(owner_id: int, spec: JobSpec, program: Artifact, inputs: Inputs) 
 
 
 def find_queue(name: str) -> Queue:
-    queue = Queue.objects.filter(name=name).first()
-    if queue is None:
+    return pick_queue(name, find_queues([name]))
+
+
+def find_queues(names: Collection[str]) -> dict[str, Queue]:
+    return {queue.name: queue for queue in Queue.objects.filter(name__in=set(names))}
+
+
+def pick_queue(name: str, found: Mapping[str, Queue]) -> Queue:
+    if name not in found:
         raise InvalidInput("queue", "There is no such queue; GET /api/v1/queues lists them.")
-    return queue
+    return found[name]
 
 
 def find_artifact(owner: User, artifact_id: UUID | None) -> Artifact:

@@ -103,6 +103,11 @@ def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, pa
         schedule.job = job
         if paused:
             arm(schedule, None)
+    store_schedules(planned, now, paused=paused)
+
+
+def store_schedules(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
+    """New ones, of any number of jobs."""
     Schedule.objects.bulk_create(planned)
     begin_versions(planned, now, paused=paused)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from django.db.models.functions import Length
@@ -40,9 +40,21 @@ def check_grants(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> 
 
     Whoever stores a version that names them needs the lock, after that of calendars and before any other.
     """
-    if not wanted:
-        return
-    sizes = _sizes(owner_id, wanted, lock=lock)
+    check_sizes(wanted, read_sizes(owner_id, wanted, lock=lock))
+
+
+def read_sizes(owner_id: int, wanted: Iterable[SecretSpec], *, lock: bool) -> dict[str, int]:
+    """In bytes, by name; of any number of jobs, and without those that are not there."""
+    names = {each.name for each in wanted}
+    if not names:
+        return {}
+    rows = Secret.objects.filter(owner_id=owner_id, name__in=names).order_by("id")
+    rows = rows.select_for_update(no_key=True) if lock else rows
+    return dict(rows.values_list("name", Length("sealed") - OVERHEAD_BYTES))
+
+
+def check_sizes(wanted: Sequence[SecretSpec], sizes: Mapping[str, int]) -> None:
+    """Of what one job is given."""
     for index, each in enumerate(wanted):
         if each.name not in sizes:
             raise InvalidInput(
@@ -50,13 +62,6 @@ def check_grants(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> 
             )
     if sum(sizes[each.name] for each in wanted) > conf.MAX_SECRET_BYTES_A_RUN:
         raise InvalidInput("secrets", _TOO_MUCH)
-
-
-def file_sizes(owner_id: int, wanted: Sequence[SecretSpec]) -> list[int]:
-    """Of those that are given as files, as they are now."""
-    files = [each for each in wanted if each.path is not None]
-    sizes = _sizes(owner_id, files, lock=False) if files else {}
-    return [sizes.get(each.name, 0) for each in files]
 
 
 def grants_of(version: JobVersion) -> set[SecretSpec]:
@@ -82,12 +87,6 @@ def open_secrets(claimed: Claimed) -> Claimed:
     if any(each.problem for each in given):
         given = [replace(each, value="") for each in given]
     return replace(claimed, secrets=json.dumps([asdict(each) for each in given]))
-
-
-def _sizes(owner_id: int, wanted: Sequence[SecretSpec], *, lock: bool) -> dict[str, int]:
-    rows = Secret.objects.filter(owner_id=owner_id, name__in={each.name for each in wanted}).order_by("id")
-    rows = rows.select_for_update(no_key=True) if lock else rows
-    return dict(rows.values_list("name", Length("sealed") - OVERHEAD_BYTES))
 
 
 def _open(each: _Sealed) -> ClaimedSecret:

@@ -1,0 +1,184 @@
+"""Jobs on their way in, one or a thousand: first checked as a whole, with their programs stored, then stored together.
+
+Whatever waits for the object store comes before the transaction, and the transaction stores all of the jobs or none;
+the number of its statements does not grow with theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from jobs import due_window, wakeups
+from jobs.errors import InvalidInput
+from jobs.models import Calendar, Dependency, Job, JobVersion, Schedule, Trigger, VersionInput, VersionSecret
+from jobs.services import calendars, job_versions, schedules, transitions
+from jobs.services.artifacts import hold_artifacts
+from jobs.services.database import bounded
+from jobs.services.dependency_editing import check_graph, check_upstreams, read_upstreams
+from jobs.services.job_spec import JobSpec, ScheduleSpec, SecretSpec, check_spec
+from jobs.services.job_versions import Inputs, VersionFields
+from jobs.services.network_use import check_network
+from jobs.services.secret_grants import check_sizes, read_sizes
+from jobs.services.transitions import NewExecution
+
+# Rows of one statement: its text and its parameters stay small.
+_BATCH_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJob:
+    spec: JobSpec
+    where: str  # before the names of its fields in the request
+    version: VersionFields
+    inputs: Inputs
+    planned: Sequence[Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Jobs of which nothing is stored but their programs."""
+
+    owner: User
+    jobs: Sequence[PreparedJob]
+    now: datetime  # what the first instants of their schedules come after
+
+
+def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int], str] = lambda index: "") -> Prepared:
+    """Refuses what cannot be stored; `where` each of them stands in the request is put before the name of a field.
+
+    To be called outside a transaction: it may wait for the object store.
+    """
+    for index, spec in enumerate(specs):
+        with _naming(where(index)):
+            check_spec(spec)
+            check_network(owner, spec)
+    found = calendars.read_calendars(owner.pk, _schedules(specs), lock=False)
+    queues = job_versions.find_queues([spec.queue for spec in specs])
+    upstreams = read_upstreams(owner.pk, (each for spec in specs for each in spec.dependencies))
+    sizes = read_sizes(owner.pk, _secrets(specs), lock=False)
+    now = schedules.database_now()
+    planned = []
+    for index, spec in enumerate(specs):
+        with _naming(where(index)):
+            calendars.check_calendars(spec.schedules, found)
+            planned.append(_plan(spec, found, now))
+            job_versions.pick_queue(spec.queue, queues)
+            check_upstreams(spec.dependencies, upstreams)
+            check_sizes(spec.secrets, sizes)
+    # Last: nothing is stored for what is refused anyway.
+    stored = job_versions.find_stored(owner, specs)
+    jobs = []
+    for index, spec in enumerate(specs):
+        with _naming(where(index)):
+            program, inputs = job_versions.pick_program(spec, stored), job_versions.pick_inputs(spec, stored)
+            job_versions.check_room(spec, program, inputs, sizes)
+        version = job_versions.version_fields(spec, queues[spec.queue], program)
+        jobs.append(PreparedJob(spec, where(index), version, inputs, planned[index]))
+    return Prepared(owner, jobs, now)
+
+
+def store_jobs(prepared: Prepared) -> list[Job]:
+    """In the order in which they were given; one with neither schedule nor dependency is executed at once."""
+    with transaction.atomic(), bounded(statement_seconds=10):
+        prepared = _with_locked_calendars(prepared)
+        _lock_secrets(prepared)
+        jobs, versions, planned = [], [], []
+        inputs: list[VersionInput] = []
+        secrets: list[VersionSecret] = []
+        edges: list[Dependency] = []
+        for each in prepared.jobs:
+            job = Job(owner=prepared.owner, name=each.spec.name)
+            # Each names the other: who refers to what is checked when all of it is there.
+            job.current_version = version = JobVersion(job=job, number=1, **each.version)
+            inputs += [VersionInput(version=version, path=path, artifact=file) for path, file in each.inputs.items()]
+            secrets += [VersionSecret(version=version, name=s.name, env=s.env, path=s.path) for s in each.spec.secrets]
+            edges += [Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in each.spec.dependencies]
+            for schedule in each.planned:
+                schedule.job = job
+            jobs.append(job)
+            versions.append(version)
+            planned += each.planned
+        Job.objects.bulk_create(jobs, _BATCH_ROWS)
+        JobVersion.objects.bulk_create(versions, _BATCH_ROWS)
+        VersionInput.objects.bulk_create(inputs, _BATCH_ROWS)
+        VersionSecret.objects.bulk_create(secrets, _BATCH_ROWS)
+        hold_artifacts({version.artifact_id for version in versions} | {each.artifact_id for each in inputs})
+        if planned:
+            schedules.store_schedules(planned, prepared.now)
+        Dependency.objects.bulk_create(edges, _BATCH_ROWS)
+        _check_graphs(prepared, jobs)
+        transitions.create_executions(
+            [
+                NewExecution(job.id, Trigger.MANUAL)
+                for job, each in zip(jobs, prepared.jobs, strict=True)
+                if not each.spec.schedules and not each.spec.dependencies
+            ]
+        )
+        moments = [(schedule.id, schedule.next_fire_at) for schedule in planned]
+        transaction.on_commit(lambda: due_window.announce(moments))
+        transaction.on_commit(wakeups.wake_beat)
+    return jobs
+
+
+def _with_locked_calendars(prepared: Prepared) -> Prepared:
+    """Planned once more, now that nobody can edit them: a schedule takes the dates of its calendar along."""
+    wanted = list(_schedules([each.spec for each in prepared.jobs]))
+    if all(schedule.calendar is None for schedule in wanted):
+        return prepared
+    found = calendars.read_calendars(prepared.owner.pk, wanted, lock=True)
+    now = schedules.database_now()
+    jobs = []
+    for each in prepared.jobs:
+        with _naming(each.where):
+            calendars.check_calendars(each.spec.schedules, found)
+            jobs.append(replace(each, planned=_plan(each.spec, found, now)))
+    return Prepared(prepared.owner, jobs, now)
+
+
+def _lock_secrets(prepared: Prepared) -> None:
+    """They are there still, and stay until the versions that name them are."""
+    sizes = read_sizes(prepared.owner.pk, _secrets([each.spec for each in prepared.jobs]), lock=True)
+    for each in prepared.jobs:
+        with _naming(each.where):
+            check_sizes(each.spec.secrets, sizes)
+
+
+def _check_graphs(prepared: Prepared, jobs: Sequence[Job]) -> None:
+    """Nothing can run after a job that is new, so it closes no circle; and those that wait for the same are alike."""
+    seen = set()
+    for job, each in zip(jobs, prepared.jobs, strict=True):
+        upstreams = frozenset(dependency.job for dependency in each.spec.dependencies)
+        if len(upstreams) > 1 and not each.spec.schedules and upstreams not in seen:
+            seen.add(upstreams)
+            with _naming(each.where):
+                check_graph(job)
+
+
+def _schedules(specs: Sequence[JobSpec]) -> Iterator[ScheduleSpec]:
+    return (schedule for spec in specs for schedule in spec.schedules)
+
+
+def _secrets(specs: Sequence[JobSpec]) -> Iterator[SecretSpec]:
+    return (secret for spec in specs for secret in spec.secrets)
+
+
+def _plan(spec: JobSpec, found: Mapping[str, Calendar], now: datetime) -> list[Schedule]:
+    return [
+        schedules.plan_schedule(index, wanted, now, calendar=found[wanted.calendar] if wanted.calendar else None)
+        for index, wanted in enumerate(spec.schedules)
+    ]
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """What is wrong is told by where it stands in the request."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise type(error)(f"{where}{error.field}", error.message) from None
