@@ -67,6 +67,11 @@ MAX_TEXT_BYTES = 64 * 1024
 MAX_TIMEOUT_SECONDS = 7 * 24 * 3600.0
 MAX_SCHEDULES_PER_JOB = 50
 MAX_DEPENDENCIES_PER_JOB = 100
+MAX_BULK_JOBS = 1000
+
+# For so long a request with an Idempotency-Key may be sent again. No answer that is allowed comes near this size.
+ANSWER_KEPT_SECONDS = 24 * 3600.0
+MAX_STORED_ANSWER_BYTES = 4 * 1024 * 1024
 
 # What an attempt may write, over HTTP: a worker's own cap, and what one request that is said twice may hold.
 MAX_LOG_BYTES = (64 + 8) * 1024**2

@@ -13,6 +13,8 @@ class PunctualError(Exception):
 
     # What a program tells it by in problem+json; the status alone says enough of most.
     problem_type: ClassVar[str] = "about:blank"
+    # When the same request may do better; None: not by waiting.
+    retry_after_seconds: ClassVar[int | None] = None
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -31,12 +33,30 @@ class NotPermitted(InvalidInput):
     """The input asks for something that its sender may not have."""
 
 
+class KeyUsedOtherwise(InvalidInput):
+    """The key was sent with another request before; choose a new one for each request that is not the same."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field, (type(self).__doc__ or "").strip())
+
+
 class NotFound(PunctualError):
     """There is no such thing, or it belongs to somebody else."""
 
 
 class Conflict(PunctualError):
     """The request does not fit the present state; read it again and retry."""
+
+
+class RequestInProgress(Conflict):
+    """A request with this key is being answered at the moment; send it again in a moment."""
+
+    problem_type = "urn:punctual:request-in-progress"
+    retry_after_seconds = 1
+
+
+class Changed(PunctualError):
+    """Somebody has changed it since you read it: read it again, and send your change with the new ETag."""
 
 
 class IllegalTransition(Conflict):

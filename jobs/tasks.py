@@ -10,7 +10,16 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs import due_window
-from jobs.services import backfilling, log_archiving, log_indexing, log_retention, orphans, partitions, retention
+from jobs.services import (
+    backfilling,
+    log_archiving,
+    log_indexing,
+    log_retention,
+    orphans,
+    partitions,
+    repeating,
+    retention,
+)
 from jobs.services.database import bounded
 
 
@@ -39,7 +48,7 @@ def index_logs() -> dict[str, object]:
 @shared_task(name="jobs.prune_history")
 def prune_history() -> dict[str, object]:
     pruned = retention.prune_history(retention=_retention())
-    return asdict(pruned) | {"horizon": pruned.horizon.isoformat()}
+    return asdict(pruned) | {"horizon": pruned.horizon.isoformat(), "answers": repeating.forget_answers()}
 
 
 @shared_task(name="jobs.archive_logs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -15,6 +16,7 @@ from jobs import conf
 from jobs.api.fields import StrictSerializer, WholeNumberField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
+from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import AnnouncedOutput, ArtifactOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Artifact
@@ -49,12 +51,16 @@ class Artifacts(ApiView):
         return page(with_use(artifacts_of(user_of(request))), request, ListedArtifactOutput)
 
     @extend_schema(operation_id="artifacts_announce", request=ArtifactInput, responses={201: AnnouncedOutput})
-    def post(self, request: Request) -> Response:
+    @repeatable(kept=timedelta(seconds=conf.UPLOAD_URL_SECONDS / 2))  # the address in the answer is good for longer
+    def post(self, request: Request) -> Create:
         values = read_body(ArtifactInput, request)
-        announced = announce_artifact(
-            owner=user_of(request), sha256=str(values["sha256"]), size=int(str(values["size"]))
-        )
-        return Response(AnnouncedOutput(announced).data, status=status.HTTP_201_CREATED)
+        owner = user_of(request)
+
+        def create() -> Response:
+            announced = announce_artifact(owner=owner, sha256=str(values["sha256"]), size=int(str(values["size"])))
+            return Response(AnnouncedOutput(announced).data, status=status.HTTP_201_CREATED)
+
+        return create
 
 
 class ArtifactDetail(ApiView):

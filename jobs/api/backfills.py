@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from jobs.api.fields import InstantField, StrictSerializer
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
+from jobs.api.repeating import Create, repeatable
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Backfill, BackfillState, Job
 from jobs.querysets.visibility import visible_to
@@ -57,17 +58,22 @@ def backfills_of(user: User) -> QuerySet[Backfill]:
 
 class JobBackfill(ApiView):
     @extend_schema(operation_id="jobs_backfill", request=BackfillInput, responses={202: BackfillOutput})
-    def post(self, request: Request, job_id: UUID) -> Response:
+    @repeatable()
+    def post(self, request: Request, job_id: UUID) -> Create:
         body = read_body(BackfillInput, request)
         user = user_of(request)
         find(visible_to(user, Job.objects.all()), job_id)
-        backfill = backfilling.request_backfill(
-            job_id,
-            from_at=cast("datetime", body["from"]),
-            to_at=cast("datetime", body["to"]),
-            by=user.get_username(),
-        )
-        return Response(BackfillOutput(backfill).data, status=status.HTTP_202_ACCEPTED)
+
+        def create() -> Response:
+            backfill = backfilling.request_backfill(
+                job_id,
+                from_at=cast("datetime", body["from"]),
+                to_at=cast("datetime", body["to"]),
+                by=user.get_username(),
+            )
+            return Response(BackfillOutput(backfill).data, status=status.HTTP_202_ACCEPTED)
+
+        return create
 
 
 class JobBackfills(ApiView):

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
+from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
 from jobs.api.fields import BoundedListField, StrictSerializer, TextField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
+from jobs.api.repeating import Create, repeatable
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Calendar, JobState
 from jobs.querysets.visibility import visible_to
 from jobs.recurrence import MAX_EXCLUDED_DATES
 from jobs.services import calendars
+
+# What of a calendar changes without anybody's edit of it.
+MOVING = ("used_by",)
 
 
 class CalendarInput(StrictSerializer):
@@ -56,6 +63,11 @@ def calendars_of(user: User) -> QuerySet[Calendar]:
     )
 
 
+def _unless_edited(request: Request, calendar_id: UUID) -> Callable[[], None]:
+    rows = calendars_of(user_of(request))
+    return unless_edited(request, lambda: CalendarOutput(rows.get(id=calendar_id)).data, moving=MOVING)
+
+
 class Calendars(ApiView):
     @extend_schema(operation_id="calendars_list", parameters=[PageQuery], responses=page_of(CalendarOutput))
     def get(self, request: Request) -> Response:
@@ -63,35 +75,45 @@ class Calendars(ApiView):
         return page(calendars_of(user_of(request)), request, CalendarOutput)
 
     @extend_schema(operation_id="calendars_create", request=CalendarInput, responses={201: CalendarOutput})
-    def post(self, request: Request) -> Response:
+    @repeatable()
+    def post(self, request: Request) -> Create:
         body = cast("dict[str, Any]", read_body(CalendarInput, request))
         user = user_of(request)
-        calendar = calendars.create_calendar(owner=user, name=body["name"], dates=body["dates"])
-        return Response(
-            CalendarOutput(calendars_of(user).get(id=calendar.id)).data,
-            status=status.HTTP_201_CREATED,
-            headers={"Location": f"{request.path}/{calendar.id}"},
-        )
+
+        def create() -> Response:
+            calendar = calendars.create_calendar(owner=user, name=body["name"], dates=body["dates"])
+            return Response(
+                CalendarOutput(calendars_of(user).get(id=calendar.id)).data,
+                status=status.HTTP_201_CREATED,
+                headers={"Location": f"{request.path}/{calendar.id}"},
+            )
+
+        return create
 
 
 class CalendarDetail(ApiView):
-    @extend_schema(operation_id="calendars_read", responses=CalendarOutput)
-    def get(self, request: Request, calendar_id: UUID) -> Response:
-        return Response(CalendarOutput(find(calendars_of(user_of(request)), calendar_id)).data)
+    @extend_schema(
+        operation_id="calendars_read", parameters=[IF_NONE_MATCH], responses={200: CalendarOutput, 304: NOT_MODIFIED}
+    )
+    def get(self, request: Request, calendar_id: UUID) -> HttpResponse:
+        return show(request, CalendarOutput(find(calendars_of(user_of(request)), calendar_id)).data, moving=MOVING)
 
-    @extend_schema(operation_id="calendars_edit", request=CalendarEditInput, responses=CalendarOutput)
+    @extend_schema(
+        operation_id="calendars_edit", parameters=[IF_MATCH], request=CalendarEditInput, responses=CalendarOutput
+    )
     def patch(self, request: Request, calendar_id: UUID) -> Response:
         """What is due by then fires as it was before; the schedules that use it follow in the same transaction."""
         body = cast("dict[str, Any]", read_body(CalendarEditInput, request))
         rows = calendars_of(user_of(request))
         find(rows, calendar_id)
-        calendars.edit_calendar(calendar_id, **body)
-        return Response(CalendarOutput(rows.get(id=calendar_id)).data)
+        calendars.edit_calendar(calendar_id, **body, when_locked=_unless_edited(request, calendar_id))
+        shown = CalendarOutput(rows.get(id=calendar_id)).data
+        return Response(shown, headers={"ETag": tag_of(shown, moving=MOVING)})
 
-    @extend_schema(operation_id="calendars_delete", request=None, responses={204: None})
+    @extend_schema(operation_id="calendars_delete", parameters=[IF_MATCH], request=None, responses={204: None})
     def delete(self, request: Request, calendar_id: UUID) -> Response:
         """Refused while schedules use it."""
         read_body(NoInput, request)
         find(calendars_of(user_of(request)), calendar_id)
-        calendars.delete_calendar(calendar_id)
+        calendars.delete_calendar(calendar_id, when_locked=_unless_edited(request, calendar_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

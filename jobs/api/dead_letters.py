@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from jobs.api.executions import executions_of
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
+from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import ExecutionOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import DeadLetter, Execution
@@ -46,12 +47,13 @@ class DeadLetters(ApiView):
 
 class DeadLetterRedrive(ApiView):
     @extend_schema(operation_id="dead_letters_redrive", request=None, responses={201: ExecutionOutput})
-    def post(self, request: Request, execution_id: UUID) -> Response:
+    @repeatable()
+    def post(self, request: Request, execution_id: UUID) -> Create:
         """A new execution for the same instant, of the job as it is now; `retry_of` points back. Once only."""
         read_body(NoInput, request)
         user = user_of(request)
         find(dead_letters_of(user), execution_id)
-        return _made(user, retrying.redrive_dead_letter(execution_id, by=user.get_username()))
+        return lambda: _made(user, retrying.redrive_dead_letter(execution_id, by=user.get_username()))
 
 
 class DeadLetterDismiss(ApiView):
@@ -68,9 +70,10 @@ class DeadLetterDismiss(ApiView):
 
 class ExecutionRetry(ApiView):
     @extend_schema(operation_id="executions_retry", request=None, responses={201: ExecutionOutput})
-    def post(self, request: Request, execution_id: UUID) -> Response:
+    @repeatable()
+    def post(self, request: Request, execution_id: UUID) -> Create:
         """Whatever it ended as but success: a new execution for the same instant; `retry_of` points back."""
         read_body(NoInput, request)
         user = user_of(request)
         find(executions_of(user), execution_id)
-        return _made(user, retrying.retry_execution(execution_id, by=user.get_username()))
+        return lambda: _made(user, retrying.retry_execution(execution_id, by=user.get_username()))

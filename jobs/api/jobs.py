@@ -6,6 +6,7 @@ A job that was deleted is not there, except in the list of the deleted ones.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import islice
 from uuid import UUID
@@ -13,22 +14,28 @@ from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
 from jobs.api.fields import StrictSerializer, TextField
 from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
+from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Execution, Job, Schedule
 from jobs.querysets.job_status import JobStatus, with_status
 from jobs.querysets.visibility import visible_to
 from jobs.recurrence import Instant, Kind, preview
-from jobs.services import commands, editing, linting, schedules
+from jobs.services import commands, editing, linting, schedules, submission
+
+# What of a job changes without anybody's edit: as it fires, as it runs, as a calendar that it uses is edited.
+MOVING = ("status", "next_instant", "settled_count", "in_words", "quarantined_at", "quarantine_error")
 
 
 class JobQuery(PageQuery):
@@ -65,6 +72,11 @@ def _saved(user: User, job_id: UUID) -> dict[str, object]:
     return SavedJobOutput(jobs_of(user).get(id=job_id), context={"warnings": warnings}).data
 
 
+def _unless_edited(request: Request, job_id: UUID) -> Callable[[], None]:
+    rows = jobs_of(user_of(request))
+    return unless_edited(request, lambda: JobOutput(rows.get(id=job_id)).data, moving=MOVING)
+
+
 class Jobs(ApiView):
     @extend_schema(operation_id="jobs_list", parameters=[JobQuery], responses=page_of(JobOutput))
     def get(self, request: Request) -> Response:
@@ -80,22 +92,28 @@ class Jobs(ApiView):
         return page(rows.filter(**wanted), request, JobOutput)
 
     @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SavedJobOutput})
-    def post(self, request: Request) -> Response:
+    @repeatable()
+    def post(self, request: Request) -> Create:
         user = user_of(request)
-        job = commands.submit_job(owner=user, spec=job_spec(read_body(JobInput, request)))
-        return Response(
-            _saved(user, job.id),
-            status=status.HTTP_201_CREATED,
-            headers={"Location": f"{request.path}/{job.id}"},
-        )
+        prepared = submission.prepare_jobs(owner=user, specs=[job_spec(read_body(JobInput, request))])
+
+        def create() -> Response:
+            (job,) = submission.store_jobs(prepared)
+            return Response(
+                _saved(user, job.id),
+                status=status.HTTP_201_CREATED,
+                headers={"Location": f"{request.path}/{job.id}"},
+            )
+
+        return create
 
 
 class JobDetail(ApiView):
-    @extend_schema(operation_id="jobs_read", responses=JobOutput)
-    def get(self, request: Request, job_id: UUID) -> Response:
-        return Response(JobOutput(find(jobs_of(user_of(request)), job_id)).data)
+    @extend_schema(operation_id="jobs_read", parameters=[IF_NONE_MATCH], responses={200: JobOutput, 304: NOT_MODIFIED})
+    def get(self, request: Request, job_id: UUID) -> HttpResponse:
+        return show(request, JobOutput(find(jobs_of(user_of(request)), job_id)).data, moving=MOVING)
 
-    @extend_schema(operation_id="jobs_edit", request=JobEditInput, responses=SavedJobOutput)
+    @extend_schema(operation_id="jobs_edit", parameters=[IF_MATCH], request=JobEditInput, responses=SavedJobOutput)
     def patch(self, request: Request, job_id: UUID) -> Response:
         """Changes what is given and leaves the rest; of `requirements` and `retry` likewise.
 
@@ -105,26 +123,28 @@ class JobDetail(ApiView):
         edit = job_edit(read_body(JobEditInput, request))
         user = user_of(request)
         find_job(user, job_id)
-        editing.edit_job(job_id, edit)
-        return Response(_saved(user, job_id))
+        editing.edit_job(job_id, edit, when_locked=_unless_edited(request, job_id))
+        saved = _saved(user, job_id)
+        shown = {name: value for name, value in saved.items() if name != "warnings"}
+        return Response(saved, headers={"ETag": tag_of(shown, moving=MOVING)})
 
-    @extend_schema(operation_id="jobs_delete", request=None, responses={204: None})
+    @extend_schema(operation_id="jobs_delete", parameters=[IF_MATCH], request=None, responses={204: None})
     def delete(self, request: Request, job_id: UUID) -> Response:
         """Cancels the job and what it runs; its executions stay readable. Once deleted it is not found."""
         read_body(NoInput, request)
         user = user_of(request)
         find_job(user, job_id)
-        commands.delete_job(job_id, by=user.get_username())
+        commands.delete_job(job_id, by=user.get_username(), when_locked=_unless_edited(request, job_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class JobCancel(ApiView):
-    @extend_schema(operation_id="jobs_cancel", request=None, responses=JobOutput)
+    @extend_schema(operation_id="jobs_cancel", parameters=[IF_MATCH], request=None, responses=JobOutput)
     def put(self, request: Request, job_id: UUID) -> Response:
         read_body(NoInput, request)
         user = user_of(request)
         find_job(user, job_id)
-        commands.cancel_job(job_id, by=user.get_username())
+        commands.cancel_job(job_id, by=user.get_username(), when_locked=_unless_edited(request, job_id))
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
 
@@ -160,12 +180,17 @@ class ExecuteInput(StrictSerializer):
 
 class JobExecute(ApiView):
     @extend_schema(operation_id="jobs_execute", request=ExecuteInput, responses={201: ExecutionOutput})
-    def post(self, request: Request, job_id: UUID) -> Response:
+    @repeatable()
+    def post(self, request: Request, job_id: UUID) -> Create:
         worker_id = read_body(ExecuteInput, request)["worker_id"]
         find_job(user_of(request), job_id)
-        execution_id = commands.execute_job(job_id, worker_id=worker_id if isinstance(worker_id, UUID) else None)
-        execution = Execution.objects.select_related("job").get(id=execution_id)
-        return Response(ExecutionOutput(execution).data, status=status.HTTP_201_CREATED)
+
+        def create() -> Response:
+            execution_id = commands.execute_job(job_id, worker_id=worker_id if isinstance(worker_id, UUID) else None)
+            execution = Execution.objects.select_related("job").get(id=execution_id)
+            return Response(ExecutionOutput(execution).data, status=status.HTTP_201_CREATED)
+
+        return create
 
 
 class JobNext(ApiView):

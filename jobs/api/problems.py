@@ -22,13 +22,15 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
-MAX_ERRORS_TOLD = 100
+MAX_ERRORS_TOLD = 50
 
 STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.InvalidInput: HTTPStatus.BAD_REQUEST,
+    errors.KeyUsedOtherwise: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotPermitted: HTTPStatus.FORBIDDEN,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
+    errors.Changed: HTTPStatus.PRECONDITION_FAILED,
     errors.ArtifactHashMismatch: HTTPStatus.CONFLICT,
     errors.QuotaExceeded: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.WorkerLeaseLost: HTTPStatus.CONFLICT,
@@ -117,7 +119,8 @@ def _of_ours(error: errors.PunctualError) -> HttpResponse:
         return invalid([FieldError(error.field, error.message)], status)
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         return _try_again(str(error))
-    return Problem(status, str(error), type=error.problem_type).response()
+    headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    return Problem(status, str(error), type=error.problem_type).response(headers)
 
 
 def _of_framework(error: exceptions.APIException) -> HttpResponse:

@@ -11,6 +11,7 @@ from jobs.api import (
     artifacts,
     audit,
     backfills,
+    bulk,
     calendars,
     dead_letters,
     executions,
@@ -36,6 +37,7 @@ def nothing_here(request: HttpRequest) -> HttpResponse:
 
 urlpatterns = [
     path("jobs", jobs.Jobs.as_view()),
+    path("jobs/bulk", bulk.JobsBulk.as_view()),
     path("jobs/<uuid:job_id>", jobs.JobDetail.as_view()),
     path("jobs/<uuid:job_id>/cancel", jobs.JobCancel.as_view()),
     path("jobs/<uuid:job_id>/pause", jobs.JobPause.as_view()),
@@ -78,6 +80,7 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/leave", worker_standing.WorkerLeave.as_view()),
     path("usage", usage.Usage.as_view()),
     path("queues", fleet.Queues.as_view()),
+    path("queues/<uuid:queue_id>", fleet.QueueDetail.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
     # Also while DEBUG shows its own pages for addresses that do not exist.

@@ -1,5 +1,6 @@
 """The data model: tables, constraints and the indexes that serve one named query each."""
 
+from jobs.models.answer import StoredAnswer
 from jobs.models.artifact import Artifact, Output, OwnerQuota
 from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
@@ -60,6 +61,7 @@ __all__ = [
     "Schedule",
     "ScheduleVersion",
     "Secret",
+    "StoredAnswer",
     "TokenScope",
     "Trigger",
     "VersionInput",

@@ -7,7 +7,7 @@ dates of before, and the history of each schedule says from when on the new ones
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
@@ -35,10 +35,17 @@ def create_calendar(*, owner: User, name: str, dates: Iterable[date]) -> Calenda
     return calendar
 
 
-def edit_calendar(calendar_id: UUID, *, name: str | Keep = KEEP, dates: Iterable[date] | Keep = KEEP) -> None:
-    """Refused as a whole if a schedule would never fire again."""
+def edit_calendar(
+    calendar_id: UUID,
+    *,
+    name: str | Keep = KEEP,
+    dates: Iterable[date] | Keep = KEEP,
+    when_locked: Callable[[], None] = lambda: None,
+) -> None:
+    """Refused as a whole if a schedule would never fire again, or if what is called under its lock raises."""
     with transaction.atomic(), bounded(statement_seconds=60):
         calendar = _locked(calendar_id)
+        when_locked()
         if name is not KEEP:
             calendar.name = _checked_name(name)
         before = calendar.dates
@@ -49,9 +56,10 @@ def edit_calendar(calendar_id: UUID, *, name: str | Keep = KEEP, dates: Iterable
             _rewrite_schedules(calendar)
 
 
-def delete_calendar(calendar_id: UUID) -> None:
+def delete_calendar(calendar_id: UUID, *, when_locked: Callable[[], None] = lambda: None) -> None:
     with transaction.atomic(), bounded(statement_seconds=10):
         calendar = _locked(calendar_id)
+        when_locked()
         users = Job.objects.exclude(state=JobState.CANCELLED).filter(schedules__in=_using(calendar))
         names = list(users.order_by("id").distinct().values_list("name", flat=True)[: _JOBS_NAMED + 1])
         if names:

@@ -1,10 +1,12 @@
 """What users ask for: submit, execute, pause, cancel, delete. API and admin are skins over these.
 
 A command is refused as a whole before anything is stored, or it is committed as a whole before it is answered.
+`when_locked` is called once nobody else can edit the job: what it raises refuses the command.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -41,18 +43,21 @@ def execute_job(job_id: UUID, *, worker_id: UUID | None = None) -> UUID:
     return execution_id
 
 
-def cancel_job(job_id: UUID, *, by: str) -> None:
+def cancel_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambda: None) -> None:
     """No instant of it fires any more, what waits ends, what runs is stopped; doing it again changes nothing."""
     with transaction.atomic(), bounded(statement_seconds=10):
-        _cancel(lock_job_and_schedules(job_id), by=by)
+        job = lock_job_and_schedules(job_id)
+        when_locked()
+        _cancel(job, by=by)
 
 
-def delete_job(job_id: UUID, *, by: str) -> None:
+def delete_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambda: None) -> None:
     """Cancels it and hides it; its executions and its schedules' history stay for as long as history is kept."""
     with transaction.atomic(), bounded(statement_seconds=10):
         job = lock_job_and_schedules(job_id)
         if job.deleted_at is not None:
             raise NotFound
+        when_locked()
         _cancel(job, by=by)
         job.deleted_at = schedules.database_now()
         job.save(update_fields=["deleted_at", "updated_at"])

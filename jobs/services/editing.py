@@ -6,7 +6,7 @@ a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -43,7 +43,8 @@ from jobs.services.schedule_editing import Plan, apply_edits, plan_edits, spec_o
 from jobs.services.secret_grants import check_grants, read_sizes
 
 
-def edit_job(job_id: UUID, edit: JobEdit) -> None:
+def edit_job(job_id: UUID, edit: JobEdit, *, when_locked: Callable[[], None] = lambda: None) -> None:
+    """`when_locked` is called once nobody else can edit the job: what it raises refuses the edit."""
     job = Job.objects.select_related("owner").get(id=job_id)
     # Checked once before anything is stored or locked: most of what is refused is refused here.
     asked = _merged(job, edit)
@@ -57,6 +58,7 @@ def edit_job(job_id: UUID, edit: JobEdit) -> None:
             lock_dependencies_of(job.owner_id)
         job = lock_job_and_schedules(job_id)
         _check_editable(job)
+        when_locked()
         now = schedules.database_now()
         spec = _merged(job, edit)
         plan = _plan(job, edit, spec, held, now)

@@ -55,7 +55,7 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
     To be called outside a transaction: it may wait for the object store.
     """
     for index, spec in enumerate(specs):
-        with _naming(where(index)):
+        with naming(where(index)):
             check_spec(spec)
             check_network(owner, spec)
     found = calendars.read_calendars(owner.pk, _schedules(specs), lock=False)
@@ -65,7 +65,7 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
     now = schedules.database_now()
     planned = []
     for index, spec in enumerate(specs):
-        with _naming(where(index)):
+        with naming(where(index)):
             calendars.check_calendars(spec.schedules, found)
             planned.append(_plan(spec, found, now))
             job_versions.pick_queue(spec.queue, queues)
@@ -75,7 +75,7 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
     stored = job_versions.find_stored(owner, specs)
     jobs = []
     for index, spec in enumerate(specs):
-        with _naming(where(index)):
+        with naming(where(index)):
             program, inputs = job_versions.pick_program(spec, stored), job_versions.pick_inputs(spec, stored)
             job_versions.check_room(spec, program, inputs, sizes)
         version = job_versions.version_fields(spec, queues[spec.queue], program)
@@ -88,7 +88,8 @@ def store_jobs(prepared: Prepared) -> list[Job]:
     with transaction.atomic(), bounded(statement_seconds=10):
         prepared = _with_locked_calendars(prepared)
         _lock_secrets(prepared)
-        jobs, versions, planned = [], [], []
+        jobs, versions = [], []
+        planned: list[Schedule] = []
         inputs: list[VersionInput] = []
         secrets: list[VersionSecret] = []
         edges: list[Dependency] = []
@@ -135,7 +136,7 @@ def _with_locked_calendars(prepared: Prepared) -> Prepared:
     now = schedules.database_now()
     jobs = []
     for each in prepared.jobs:
-        with _naming(each.where):
+        with naming(each.where):
             calendars.check_calendars(each.spec.schedules, found)
             jobs.append(replace(each, planned=_plan(each.spec, found, now)))
     return Prepared(prepared.owner, jobs, now)
@@ -145,7 +146,7 @@ def _lock_secrets(prepared: Prepared) -> None:
     """They are there still, and stay until the versions that name them are."""
     sizes = read_sizes(prepared.owner.pk, _secrets([each.spec for each in prepared.jobs]), lock=True)
     for each in prepared.jobs:
-        with _naming(each.where):
+        with naming(each.where):
             check_sizes(each.spec.secrets, sizes)
 
 
@@ -156,7 +157,7 @@ def _check_graphs(prepared: Prepared, jobs: Sequence[Job]) -> None:
         upstreams = frozenset(dependency.job for dependency in each.spec.dependencies)
         if len(upstreams) > 1 and not each.spec.schedules and upstreams not in seen:
             seen.add(upstreams)
-            with _naming(each.where):
+            with naming(each.where):
                 check_graph(job)
 
 
@@ -176,7 +177,7 @@ def _plan(spec: JobSpec, found: Mapping[str, Calendar], now: datetime) -> list[S
 
 
 @contextmanager
-def _naming(where: str) -> Iterator[None]:
+def naming(where: str) -> Iterator[None]:
     """What is wrong is told by where it stands in the request."""
     try:
         yield

@@ -1,0 +1,58 @@
+"""POST /jobs/bulk: up to a thousand jobs in one request and one transaction, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import conf
+from jobs.api.fields import StrictSerializer
+from jobs.api.job_input import JobInput, job_spec
+from jobs.api.queries import results_of
+from jobs.api.repeating import Create, repeatable
+from jobs.api.views import ApiView, read_body, user_of
+from jobs.services import submission
+from jobs.services.job_spec import JobSpec
+
+
+class JobsInput(StrictSerializer):
+    jobs = JobInput(many=True, allow_empty=False, max_length=conf.MAX_BULK_JOBS)  # type: ignore[call-arg]  # of the list
+
+
+class SubmittedOutput(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+
+
+class JobsBulk(ApiView):
+    @extend_schema(operation_id="jobs_submit_bulk", request=JobsInput, responses={201: results_of(SubmittedOutput)})
+    @repeatable()
+    def post(self, request: Request) -> Create:
+        """All of them or none; answered in their order. Fields are named by their place: `jobs.17.schedules.0.cron`.
+
+        `dependencies` are ids of jobs that are there already, not of others in the same request.
+        """
+        user = user_of(request)
+        bodies = cast("Sequence[Mapping[str, Any]]", read_body(JobsInput, request)["jobs"])
+        specs = [_spec(index, body) for index, body in enumerate(bodies)]
+        prepared = submission.prepare_jobs(owner=user, specs=specs, where=_place)
+
+        def create() -> Response:
+            results = [{"id": str(job.id), "name": job.name} for job in submission.store_jobs(prepared)]
+            return Response({"results": results}, status=status.HTTP_201_CREATED)
+
+        return create
+
+
+def _place(index: int) -> str:
+    return f"jobs.{index}."
+
+
+def _spec(index: int, body: Mapping[str, Any]) -> JobSpec:
+    with submission.naming(_place(index)):
+        return job_spec(body)

@@ -1,0 +1,141 @@
+"""POST /jobs/bulk: many jobs in one transaction, all of them or none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from jobs import conf, storage
+from jobs.models import Artifact, Dependency, Execution, Job, Schedule
+from jobs.services import calendars
+from jobs.services.artifacts import store_script
+from jobs.services.auditing import audit_firings
+from jobs.services.firing import fire_due_schedules
+from tests.factories import make_job
+from tests.integration.api.conftest import API, job_body
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket")]
+
+
+def submit(client: APIClient, jobs: object, **headers: str) -> Any:
+    return client.post(f"{API}/jobs/bulk", {"jobs": jobs}, format="json", headers=headers)
+
+
+def test_jobs_are_what_they_would_be_alone(client: APIClient, owner: User) -> None:
+    upstream = make_job(owner=owner)
+    file = store_script(owner=owner, script="a;b")
+    calendars.create_calendar(owner=owner, name="holidays", dates=[datetime(2031, 1, 1, tzinfo=UTC).date()])
+    bodies = [
+        job_body(name="now", stdin="text", inputs=[{"path": "a.csv", "artifact": str(file.id)}]),
+        job_body(name="cron", schedules=[{"cron": "0 3 * * *", "calendar": "holidays"}, {"every_seconds": 60}]),
+        job_body(name="after", dependencies=[{"job": str(upstream.id)}], retry={"max_attempts": 3}),
+        job_body(name="uploaded", script=None, artifact=str(file.id), priority=9, env={"A": "b"}),
+    ]
+
+    answer = submit(client, bodies)
+
+    assert answer.status_code == 201, answer.content
+    assert [each["name"] for each in answer.json()["results"]] == ["now", "cron", "after", "uploaded"]
+    for body, each in zip(bodies, answer.json()["results"], strict=True):
+        shown = client.get(f"{API}/jobs/{each['id']}").json()
+        alone = client.post(f"{API}/jobs", body, format="json").json()
+        for one in (shown, alone):
+            for name in ("id", "created_at", "updated_at", "next_instant", "warnings"):
+                one.pop(name, None)
+            for schedule in one["schedules"]:
+                for name in ("id", "starts_at", "next_instant", "in_words"):
+                    schedule.pop(name)
+        assert shown == alone
+    assert Execution.objects.count() == 4, "those without schedule and dependency run at once, here and alone"
+    assert Dependency.objects.count() == 2
+
+
+def test_their_schedules_fire_and_the_auditor_agrees(client: APIClient) -> None:
+    submit(client, [job_body(schedules=[{"every_seconds": 60}], max_concurrency=None) for _ in range(3)])
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    assert Schedule.objects.filter(next_instant__isnull=False, history__number=1).count() == 3
+    assert fire_due_schedules().schedules == 0
+    assert audit_firings(past, datetime.now(UTC)).clean
+
+
+def test_statements_do_not_grow_with_the_jobs_and_equal_scripts_are_stored_once(client: APIClient) -> None:
+    def statements(count: int, script: str) -> int:
+        bodies = [job_body(name=f"{n}", script=script, schedules=[{"every_seconds": 60}]) for n in range(count)]
+        with (
+            CaptureQueriesContext(connection) as captured,
+            patch.object(storage, "put_artifact", wraps=storage.put_artifact) as put,
+        ):
+            assert submit(client, bodies).status_code == 201
+        assert put.call_count == 1
+        return len(captured)
+
+    assert statements(2, "echo two") == statements(40, "echo forty")
+
+
+def test_different_scripts_are_all_stored(client: APIClient) -> None:
+    answer = submit(client, [job_body(script=f"echo {n}") for n in range(20)])
+    assert answer.status_code == 201
+    for job in Job.objects.select_related("current_version__artifact"):
+        assert job.current_version is not None
+        assert storage.artifact_size(job.current_version.artifact.sha256) == job.current_version.artifact.size
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"schedules": [{"every_seconds": 5}, {"cron": "nonsense"}]}, "schedules.1.cron"),
+        ({"schedules": [{"every_seconds": 5, "calendar": "none"}]}, "schedules.0.calendar"),
+        ({"queue": "none"}, "queue"),
+        ({"network": True}, "network"),
+        ({"env": {"PUNCTUAL_X": ""}}, "env"),
+        ({"retry": {"max_attempts": 0}}, "retry.max_attempts"),
+        ({"dependencies": [{"job": "00000000-0000-7000-8000-000000000000"}]}, "dependencies.0.job"),
+        ({"script": None, "artifact": "00000000-0000-7000-8000-000000000000"}, "artifact"),
+        ({"inputs": [{"path": "a", "artifact": "00000000-0000-7000-8000-000000000000"}]}, "inputs.0.artifact"),
+        ({"requirements": {"disk_mb": 0}, "script": "x" * 1_048_000, "stdin": "y" * 1_048_000}, "requirements.disk_mb"),
+        ({"unknown": 1}, "unknown"),
+        ({"name": 5}, "name"),
+    ],
+)
+def test_one_that_is_wrong_refuses_all_and_is_named(client: APIClient, change: dict[str, Any], field: str) -> None:
+    refused = submit(client, [job_body(), job_body(), job_body(**change), job_body()])
+
+    assert refused.status_code in (400, 403)
+    assert [error["field"] for error in refused.json()["errors"]] == [f"jobs.2.{field}"]
+    assert not Job.objects.exists()
+
+
+def test_jobs_that_could_never_run_are_refused(client: APIClient, owner: User) -> None:
+    apart = [{"job": str(make_job(owner=owner).id)} for _ in range(2)]
+    refused = submit(client, [job_body(dependencies=apart[:1]), job_body(dependencies=apart)])
+    assert [error["field"] for error in refused.json()["errors"]] == ["jobs.1.dependencies"]
+    assert Job.objects.count() == 2
+
+
+def test_errors_of_shape_are_told_together_and_bounded(client: APIClient) -> None:
+    wrong = submit(client, [job_body(name=1), job_body(), job_body(priority=99, schedules=[{"cron": 5}])])
+    fields = [error["field"] for error in wrong.json()["errors"]]
+    assert fields == ["jobs.0.name", "jobs.2.schedules.0.cron", "jobs.2.priority"]
+    many = submit(client, [job_body(name=1)] * 200)
+    assert (many.status_code, len(many.json()["errors"])) == (400, 50)
+
+
+@pytest.mark.parametrize("jobs", [[], {}, "x", None, [1], [job_body()] * (conf.MAX_BULK_JOBS + 1)], ids=str)
+def test_what_is_no_list_of_jobs_is_refused(client: APIClient, jobs: object) -> None:
+    refused = submit(client, jobs)
+    assert refused.status_code == 400
+    assert refused.json()["errors"][0]["field"].startswith("jobs")
+    assert not Job.objects.exists()
+
+
+def test_sent_again_with_its_key_it_creates_nothing_more(client: APIClient) -> None:
+    first, again = (submit(client, [job_body()] * 3, **{"Idempotency-Key": "k"}) for _ in range(2))
+    assert first.content == again.content
+    assert (Job.objects.count(), Artifact.objects.count()) == (3, 1)
