@@ -1,7 +1,7 @@
 """HTTP to one server: bounded times, problem+json as errors, the token to that server and nowhere else.
 
-Only GET is tried again, and only when no connection could be made or kept: a POST whose answer was lost
-may have been done.
+Only what may be done twice is tried again, when no connection could be made or kept: a GET, and a POST with a key by
+which the server knows it again. Any other POST whose answer was lost may have been done.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class Transport:
             _read(response)
             return _decode(response)
 
-    def send(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+    def send(self, method: str, path: str, body: JsonObject | None = None, *, key: str | None = None) -> JsonObject:
+        """`key`: the server does it once, however often it is sent with the same one."""
         request = self._http.build_request(
             method,
             urljoin(self._base, path),
             json=body if body is not None else {},
-            headers=self._authorization,
+            headers=self._authorization if key is None else {**self._authorization, "Idempotency-Key": key},
         )
-        with self._answer(request) as response:
+        with self._answer(request, pauses=() if key is None else RETRY_PAUSES_SECONDS) as response:
             _read(response)
             return _decode(response)
 
@@ -91,7 +92,11 @@ class Transport:
     def _connect(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
         for pause in (*pauses, None):
             try:
-                return self._http.send(request, stream=True)
+                response = self._http.send(request, stream=True)
+                if pause is None or not _in_progress(response):
+                    return response
+                response.close()
+                time.sleep(pause)
             except (
                 httpx.ConnectError,
                 httpx.ConnectTimeout,
@@ -104,6 +109,11 @@ class Transport:
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 raise _unreachable(request, error) from error
         raise AssertionError("the last round returns or raises")
+
+
+def _in_progress(response: httpx.Response) -> bool:
+    """Whether the server is still at work on the same request, whose answer we did not get."""
+    return response.status_code == httpx.codes.CONFLICT and "Retry-After" in response.headers
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from jobs.models import Calendar, DroppedRange, DropReason, Execution, Job, Sche
 from jobs.models.ids import new_id
 from jobs.recurrence import EARLIEST, Kind, Recurrence, count_instants, jittered, parse_recurrence
 from jobs.services import firing
+from jobs.services.inserting import insert_rows
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.locking import UNFINISHED
 
@@ -108,7 +109,7 @@ def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, pa
 
 def store_schedules(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
     """New ones, of any number of jobs."""
-    Schedule.objects.bulk_create(planned)
+    insert_rows(planned)
     begin_versions(planned, now, paused=paused)
 
 
@@ -234,7 +235,7 @@ def begin_versions(rows: Sequence[Schedule], now: datetime, *, paused: bool = Fa
     numbers = dict(
         ScheduleVersion.objects.filter(schedule__in=rows).values_list("schedule_id").annotate(last=Max("number"))
     )
-    ScheduleVersion.objects.bulk_create(
+    versions = [
         ScheduleVersion(
             schedule=schedule,
             number=numbers.get(schedule.id, 0) + 1,
@@ -251,7 +252,8 @@ def begin_versions(rows: Sequence[Schedule], now: datetime, *, paused: bool = Fa
             settled_before=schedule.settled_count,
         )
         for schedule in rows
-    )
+    ]
+    insert_rows(versions)
 
 
 def end_versions(rows: Sequence[Schedule], at: datetime) -> None:

@@ -21,14 +21,12 @@ from jobs.services import calendars, job_versions, schedules, transitions
 from jobs.services.artifacts import hold_artifacts
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, check_upstreams, read_upstreams
+from jobs.services.inserting import insert_rows
 from jobs.services.job_spec import JobSpec, ScheduleSpec, SecretSpec, check_spec
 from jobs.services.job_versions import Inputs, VersionFields
 from jobs.services.network_use import check_network
 from jobs.services.secret_grants import check_sizes, read_sizes
 from jobs.services.transitions import NewExecution
-
-# Rows of one statement: its text and its parameters stay small.
-_BATCH_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +103,14 @@ def store_jobs(prepared: Prepared) -> list[Job]:
             jobs.append(job)
             versions.append(version)
             planned += each.planned
-        Job.objects.bulk_create(jobs, _BATCH_ROWS)
-        JobVersion.objects.bulk_create(versions, _BATCH_ROWS)
-        VersionInput.objects.bulk_create(inputs, _BATCH_ROWS)
-        VersionSecret.objects.bulk_create(secrets, _BATCH_ROWS)
+        insert_rows(jobs)
+        insert_rows(versions)
+        insert_rows(inputs)
+        insert_rows(secrets)
         hold_artifacts({version.artifact_id for version in versions} | {each.artifact_id for each in inputs})
         if planned:
             schedules.store_schedules(planned, prepared.now)
-        Dependency.objects.bulk_create(edges, _BATCH_ROWS)
+        insert_rows(edges)
         _check_graphs(prepared, jobs)
         transitions.create_executions(
             [

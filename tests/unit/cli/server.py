@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from cli.client import Client
@@ -24,6 +24,7 @@ class Answer:
     status: int
     body: bytes
     content_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class RecordingServer:
@@ -45,6 +46,8 @@ class RecordingServer:
                 self.send_response(given.status)
                 self.send_header("Content-Type", given.content_type)
                 self.send_header("Content-Length", str(len(given.body)))
+                for name, value in given.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(given.body)
 
@@ -66,11 +69,20 @@ class RecordingServer:
         self._http.server_close()
         self._thread.join(timeout=10)
 
-    def answer(self, method: str, path: str, body: object, *, status: int = 200, times: int = 1) -> None:
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        status: int = 200,
+        times: int = 1,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """What to answer next; the last answer of a path stays."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "text/plain" if isinstance(body, bytes) else "application/json"
-        self._answers.setdefault((method, path), []).extend([Answer(status, data, kind)] * times)
+        self._answers.setdefault((method, path), []).extend([Answer(status, data, kind, headers or {})] * times)
 
     def hang_up(self, method: str, path: str, *, times: int) -> None:
         """Close the connection without an answer."""

@@ -85,11 +85,27 @@ def test_a_read_that_breaks_off_is_tried_again(server: RecordingServer) -> None:
 
 
 def test_a_write_that_breaks_off_is_not_tried_again(server: RecordingServer) -> None:
-    server.hang_up("POST", JOBS, times=1)
-    server.answer("POST", JOBS, JOB)
+    server.hang_up("PATCH", f"{JOBS}/J", times=1)
+    server.answer("PATCH", f"{JOBS}/J", JOB)
     with pytest.raises(UnreachableError, match="cannot be reached"):
-        server.client.submit_job({})
+        server.client.edit_job("J", {})
     assert len(server.requests) == 1
+
+
+def test_what_creates_is_tried_again_with_the_same_key(server: RecordingServer) -> None:
+    server.hang_up("POST", JOBS, times=1)
+    server.answer("POST", JOBS, {"detail": "It is being answered."}, status=409, headers={"Retry-After": "1"})
+    server.answer("POST", JOBS, JOB)
+    assert server.client.submit_job({}).name == "nightly"
+    server.client.submit_job({})
+    keys = [asked.headers["idempotency-key"] for asked in server.requests]
+    assert keys[0] == keys[1] == keys[2] != keys[3]
+
+
+def test_many_are_submitted_at_once(server: RecordingServer) -> None:
+    server.answer("POST", f"{JOBS}/bulk", {"results": [{"id": "A", "name": "a"}, {"id": "B", "name": "b"}]}, status=201)
+    assert server.client.submit_jobs([{"name": "a"}, {"name": "b"}]) == ["A", "B"]
+    assert server.requests[0].body == b'{"jobs":[{"name":"a"},{"name":"b"}]}'
 
 
 def test_pages_are_followed_up_to_the_limit_under_our_own_address(server: RecordingServer) -> None:

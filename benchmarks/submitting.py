@@ -1,0 +1,235 @@
+"""How fast jobs are taken over HTTP, one a request and a thousand a request, beside bare INSERTs of the same rows.
+
+python -m benchmarks.submitting [--seconds 10] [--bulks 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import socket
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+from psycopg import sql as compose
+from psycopg.types.json import Jsonb
+
+from benchmarks.laboratory import Laboratory, laboratory, say
+from benchmarks.measured_process import MeasuredProcess
+from benchmarks.verdict import Target, conclude, machine, percentile
+
+CLIENTS = 4
+BULK_CLIENTS = 2
+JOBS_A_BULK = 1000
+READY_SECONDS = 30.0
+# A job with a schedule is a row in each of these.
+TABLES = ("jobs_job", "jobs_jobversion", "jobs_schedule", "jobs_scheduleversion")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10, help="of single submissions")
+    parser.add_argument("--bulks", type=int, default=10, help="requests of a thousand jobs, of each client")
+    options = parser.parse_args()
+    about = machine()
+    with laboratory() as room:
+        token = _make_token()
+        port = _free_port()
+        with MeasuredProcess("web", _web(port), room.directory, {"ALLOWED_HOSTS": "127.0.0.1"}):
+            _wait_ready(port)
+            say("single submissions")
+            times = _single(port, token, options.seconds)
+            say("bulk submissions")
+            bulks, bulk_seconds = _bulk(port, token, options.bulks)
+        say("bare inserts")
+        floor = _floor(room, rounds=max(3, options.bulks // 2))
+    bulk_per_s = bulks * JOBS_A_BULK / bulk_seconds
+    result = {
+        "benchmark": "submitting",
+        **about,
+        "single_per_s": round(len(times) / options.seconds),
+        "single_ms": {"p50": round(percentile(times, 0.5) * 1000, 1), "p99": round(percentile(times, 0.99) * 1000, 1)},
+        "clients": CLIENTS,
+        "bulk_jobs_per_s": round(bulk_per_s),
+        "bulk_clients": BULK_CLIENTS,
+        "floor_jobs_per_s": round(floor),
+        "bulk_share_of_floor": round(bulk_per_s / floor, 2),
+    }
+    return conclude(result, {"bulk_jobs_per_s": Target(bulk_per_s, at_least=2000)})
+
+
+def _web(port: int) -> tuple[str, ...]:
+    """As `./punctual up` starts it, with a process a core."""
+    return (
+        *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)),
+        *("--workers", "2", "--blocking-threads", "8", "scheduler_project.wsgi:application"),
+    )
+
+
+def _make_token() -> str:
+    from django.contrib.auth.models import User
+
+    from jobs import storage
+    from jobs.services.tokens import new_secret, store_token
+
+    storage.create_bucket()
+    secret = new_secret()
+    store_token(owner=User.objects.create_user("benchmark"), name="benchmark", secret=secret)
+    return secret
+
+
+def _body(name: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "runtime": "python",
+        "script": "print('hello')",
+        "args": ["--day", "1"],
+        "env": {"REGION": "eu"},
+        "schedules": [{"cron": "0 3 * * *", "timezone": "Europe/Paris"}],
+        "requirements": {"cpu": 0.5, "memory_mb": 256},
+        "retry": {"max_attempts": 3},
+    }
+
+
+class _Caller:
+    """One connection that is kept."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def post(self, path: str, body: bytes) -> None:
+        self._connection.request("POST", f"/api/v1/{path}", body, self._headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        assert answer.status == 201, text[:500]
+
+
+def _single(port: int, token: str, seconds: float) -> list[float]:
+    times: list[float] = []
+    until = time.monotonic() + seconds
+
+    def call() -> None:
+        caller = _Caller(port, token)
+        body = json.dumps(_body("single")).encode()
+        while time.monotonic() < until:
+            began = time.monotonic()
+            caller.post("jobs", body)
+            times.append(time.monotonic() - began)
+
+    _together([call] * CLIENTS)
+    return times
+
+
+def _bulk(port: int, token: str, bulks: int) -> tuple[int, float]:
+    body = json.dumps({"jobs": [_body(f"bulk-{n}") for n in range(JOBS_A_BULK)]}).encode()
+    _Caller(port, token).post("jobs/bulk", body)
+
+    def call() -> None:
+        caller = _Caller(port, token)
+        for _ in range(bulks):
+            caller.post("jobs/bulk", body)
+
+    began = time.monotonic()
+    _together([call] * BULK_CLIENTS)
+    return bulks * BULK_CLIENTS, time.monotonic() - began
+
+
+def _together(calls: list[Callable[[], None]]) -> None:
+    failed: list[BaseException] = []
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  (told to the main thread)
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _floor(room: Laboratory, *, rounds: int) -> float:
+    """The rows of a thousand jobs that bulk submission has stored, with new ids, one INSERT each, one transaction."""
+    with psycopg.connect(room.database_url) as database:
+        jobs = [row[0] for row in database.execute("SELECT id FROM jobs_job ORDER BY id DESC LIMIT 1000")]
+        rates = []
+        for _ in range(rounds):
+            renamed: dict[UUID, UUID] = {}  # so that copies refer to copies
+            statements = [_copies(database, table, jobs, renamed) for table in TABLES]
+            began = time.monotonic()
+            with database.cursor() as cursor:
+                for statement, rows in statements:
+                    cursor.executemany(statement, rows)
+            database.commit()
+            rates.append(len(jobs) / (time.monotonic() - began))
+    return statistics.median(rates)
+
+
+def _copies(
+    database: psycopg.Connection, table: str, jobs: list[UUID], renamed: dict[UUID, UUID]
+) -> tuple[compose.Composed, list[list[object]]]:
+    from jobs.models.ids import new_id
+
+    where = {
+        "jobs_job": "id = ANY(%(jobs)s)",
+        "jobs_scheduleversion": "schedule_id IN (SELECT id FROM jobs_schedule WHERE job_id = ANY(%(jobs)s))",
+    }.get(table, "job_id = ANY(%(jobs)s)")
+    query = compose.SQL("SELECT * FROM {} WHERE {}").format(compose.Identifier(table), compose.SQL(where))
+    found = database.execute(query, {"jobs": jobs})
+    assert found.description is not None
+    columns = [column.name for column in found.description]
+    json_columns = {column.name for column in found.description if column.type_code == 3802}
+    own = {"id", "job_id", "current_version_id", "schedule_id"}
+    rows = [
+        [
+            renamed.setdefault(value, new_id())
+            if name in own and isinstance(value, UUID)
+            else Jsonb(value)
+            if name in json_columns
+            else value
+            for name, value in zip(columns, row, strict=True)
+        ]
+        for row in found
+    ]
+    statement = compose.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        compose.Identifier(table),
+        compose.SQL(", ").join(map(compose.Identifier, columns)),
+        compose.SQL(", ").join(compose.Placeholder() * len(columns)),
+    )
+    return statement, rows
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _wait_ready(port: int) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+        except OSError:
+            assert time.monotonic() < deadline, "the web process does not answer"
+            time.sleep(0.1)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
