@@ -1,0 +1,249 @@
+"""Every route and method of the API, for all who may try: what each is answered, and that refusing changes nothing.
+
+Made from the table of addresses: a route or a method without an entry here fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.urls import URLPattern
+from rest_framework.test import APIClient
+
+from jobs.api.urls import urlpatterns
+from jobs.models import Artifact, Backfill, Calendar, Execution, Secret
+from tests.factories import make_execution, make_job, make_schedule
+from tests.integration.api.conftest import API
+from tests.integration.api.rest_workers import chunk, join, worker_client
+
+METHODS = ("get", "post", "put", "patch", "delete")
+PEOPLE = ("anonymous", "other", "worker_token", "owner", "staff")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The status that each is answered with; None: let in, and what comes of it is for other tests to say."""
+
+    anonymous: int = 401
+    other: int | None = 404
+    worker_token: int | None = 403
+    owner: int | None = None
+    staff: int | None = None
+
+
+OWN = Rule()  # one's own things; for others they do not exist
+SHARED = Rule(other=None)  # a list of one's own things, or what everybody who is logged in may see or make
+WORKERS = Rule(other=403, worker_token=404, owner=403, staff=403)  # a worker's own; another worker's does not exist
+JOINING = Rule(other=403, worker_token=None, owner=403, staff=403)
+OPEN = Rule(anonymous=200, other=None, worker_token=None)
+DRAIN = Rule(other=403, worker_token=404, owner=403)
+
+EXPECTED: dict[tuple[str, str], Rule] = {
+    ("jobs", "get"): SHARED,
+    ("jobs", "post"): SHARED,
+    ("jobs/<uuid:job_id>", "get"): OWN,
+    ("jobs/<uuid:job_id>", "patch"): OWN,
+    ("jobs/<uuid:job_id>", "delete"): OWN,
+    ("jobs/<uuid:job_id>/cancel", "put"): OWN,
+    ("jobs/<uuid:job_id>/pause", "post"): OWN,
+    ("jobs/<uuid:job_id>/resume", "post"): OWN,
+    ("jobs/<uuid:job_id>/execute", "post"): OWN,
+    ("jobs/<uuid:job_id>/next", "get"): OWN,
+    ("jobs/<uuid:job_id>/backfill", "post"): OWN,
+    ("jobs/<uuid:job_id>/backfills", "get"): OWN,
+    ("backfills/<uuid:backfill_id>/cancel", "put"): OWN,
+    ("calendars", "get"): SHARED,
+    ("calendars", "post"): SHARED,
+    ("calendars/<uuid:calendar_id>", "get"): OWN,
+    ("calendars/<uuid:calendar_id>", "patch"): OWN,
+    ("calendars/<uuid:calendar_id>", "delete"): OWN,
+    ("executions", "get"): SHARED,
+    ("executions/<uuid:execution_id>", "get"): OWN,
+    ("executions/<uuid:execution_id>/cancel", "put"): OWN,
+    ("executions/<uuid:execution_id>/retry", "post"): OWN,
+    ("executions/<uuid:execution_id>/attempts", "get"): OWN,
+    ("executions/<uuid:execution_id>/events", "get"): OWN,
+    ("executions/<uuid:execution_id>/explain", "get"): OWN,
+    ("executions/<uuid:execution_id>/logs", "get"): OWN,
+    ("executions/<uuid:execution_id>/logs", "post"): WORKERS,
+    ("executions/<uuid:execution_id>/outputs", "get"): OWN,
+    ("executions/<uuid:execution_id>/outputs", "post"): WORKERS,
+    ("executions/<uuid:execution_id>/outputs", "delete"): OWN,
+    ("executions/<uuid:execution_id>/start", "post"): WORKERS,
+    ("executions/<uuid:execution_id>/complete", "post"): WORKERS,
+    ("dead-letters", "get"): SHARED,
+    ("dead-letters/<uuid:execution_id>/redrive", "post"): OWN,
+    ("dead-letters/<uuid:execution_id>/dismiss", "post"): OWN,
+    ("artifacts", "get"): SHARED,
+    ("artifacts", "post"): SHARED,
+    ("artifacts/<uuid:artifact_id>", "get"): OWN,
+    ("artifacts/<uuid:artifact_id>", "delete"): OWN,
+    ("artifacts/<uuid:artifact_id>/complete", "post"): OWN,
+    ("secrets", "get"): SHARED,
+    ("secrets", "post"): SHARED,
+    ("secrets/<uuid:secret_id>", "get"): OWN,
+    ("secrets/<uuid:secret_id>", "put"): OWN,
+    ("secrets/<uuid:secret_id>", "delete"): OWN,
+    ("usage", "get"): SHARED,
+    ("logs/search", "get"): SHARED,
+    ("audit/firings", "get"): SHARED,
+    ("workers", "get"): SHARED,
+    ("workers/terms", "get"): JOINING,
+    ("workers/register", "post"): JOINING,
+    ("workers/<uuid:worker_id>", "get"): SHARED,
+    ("workers/<uuid:worker_id>/heartbeat", "post"): WORKERS,
+    ("workers/<uuid:worker_id>/claim", "post"): WORKERS,
+    ("workers/<uuid:worker_id>/drain", "post"): DRAIN,
+    ("workers/<uuid:worker_id>/leave", "post"): WORKERS,
+    ("queues", "get"): SHARED,
+    ("schema", "get"): OPEN,
+    ("docs", "get"): OPEN,
+}
+# What must be in a body for a request to come as far as the question whose it is.
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("jobs/<uuid:job_id>/backfill", "post"): {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"},
+    ("secrets/<uuid:secret_id>", "put"): {"value": "new"},
+    ("workers/<uuid:worker_id>/heartbeat", "post"): {"incarnation": 1, "held": []},
+    ("workers/<uuid:worker_id>/claim", "post"): {"incarnation": 1, "held": [], "wait_seconds": 0},
+    ("workers/<uuid:worker_id>/drain", "post"): {"incarnation": 1},
+    ("workers/<uuid:worker_id>/leave", "post"): {"incarnation": 1},
+}
+# What must be asked for there to be an answer that could show something.
+QUERIES = {"logs/search": "?q=secret"}
+
+
+def routes() -> Iterator[tuple[str, str]]:
+    for pattern in urlpatterns:
+        view = getattr(pattern.callback, "view_class", None) if isinstance(pattern, URLPattern) else None
+        if view is None:
+            continue  # the last one: nothing is there
+        for method in METHODS:
+            if hasattr(view, method):
+                yield str(pattern.pattern), method
+
+
+ROUTES = list(routes())
+
+
+@dataclass(frozen=True)
+class World:
+    """One of everything, of one owner; and clients of all who may try."""
+
+    ids: dict[str, UUID]
+    clients: dict[str, APIClient]
+
+    def address(self, route: str) -> str:
+        if route.startswith("dead-letters/"):
+            route = route.replace("<uuid:execution_id>", str(self.ids["letter"]))
+        for name, value in self.ids.items():
+            route = route.replace(f"<uuid:{name}>", str(value))
+        assert "<" not in route, f"there is no object for {route}"
+        return f"{API}/{route}{QUERIES.get(route, '')}"
+
+    def ask(self, who: str, route: str, method: str) -> Any:
+        body = BODIES.get((route, method), {})
+        if route.startswith("executions/") and EXPECTED[route, method] == WORKERS:
+            body = FENCE | {"worker_id": str(self.ids["worker_id"])} | WRITES[route.rpartition("/")[2]]
+        client = self.clients[who]
+        call = getattr(client, method)
+        return call(self.address(route)) if method == "get" else call(self.address(route), body, format="json")
+
+
+FENCE = {"incarnation": 1, "attempt": 1}
+WRITES: dict[str, dict[str, Any]] = {
+    "logs": {"chunks": [chunk(0, b"x")]},
+    "outputs": {"size": 1, "sha256": "0" * 64},
+    "start": {},
+    "complete": {"reason": "exit", "exit_code": 0},
+}
+
+
+@pytest.fixture
+def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient, bucket: None) -> World:
+    job = make_job(owner=owner)
+    make_schedule(job=job)
+    execution, letter = make_execution(job=job), make_execution(job=job)
+    worker = join(name="owned")
+    worker.take(execution)
+    now = datetime.now(UTC)
+    Execution.objects.filter(id=letter.id).update(state="failed", reason="exit", ended_at=now, dead_letter="open")
+    backfill = Backfill.objects.create(
+        job=job, from_at=now - timedelta(days=1), to_at=now, requested_by="owner", expected_count=1
+    )
+    return World(
+        ids={
+            "job_id": job.id,
+            "execution_id": execution.id,
+            "letter": letter.id,
+            "backfill_id": backfill.id,
+            "calendar_id": Calendar.objects.create(owner=owner, name="days").id,
+            "artifact_id": Artifact.objects.get(owner=owner).id,
+            "secret_id": Secret.objects.create(owner=owner, name="KEY", sealed=b"x").id,
+            "worker_id": worker.id,
+        },
+        clients={
+            "anonymous": APIClient(),
+            "other": stranger,
+            "worker_token": worker_client()[0],
+            "owner": client,
+            "staff": staff,
+        },
+    )
+
+
+def rows() -> dict[str, tuple[int, int]]:
+    """How many rows each table has, and what they add up to."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relname LIKE 'jobs@_%' ESCAPE '@' AND relkind IN ('r', 'p')"
+            " AND NOT relispartition"
+        )
+        tables = [name for (name,) in cursor.fetchall()]
+        parts = [f"SELECT '{name}', count(*), coalesce(sum(hashtext(t::text)), 0) FROM {name} t" for name in tables]  # noqa: S608
+        cursor.execute(" UNION ALL ".join(parts))
+        return {name: (count, added) for name, count, added in cursor.fetchall()}
+
+
+def test_every_route_and_method_has_an_entry() -> None:
+    assert set(ROUTES) == set(EXPECTED)
+    assert len(ROUTES) > 40
+
+
+def test_who_may_not_is_refused_and_nothing_changes(world: World) -> None:
+    before = rows()
+    assert before["jobs_job"][0] == before["jobs_worker"][0] == 1
+    wrong = {}
+    for route, method in ROUTES:
+        for who in PEOPLE:
+            expected = getattr(EXPECTED[route, method], who)
+            if expected is None:
+                continue
+            status = world.ask(who, route, method).status_code
+            if status != expected or rows() != before:
+                wrong[who, method, route] = f"{status} instead of {expected}, changed: {rows() != before}"
+    assert wrong == {}
+
+
+def test_who_may_is_let_in_and_sees_nothing_of_others(world: World) -> None:
+    """Each from the same beginning: what one request changes is taken back before the next."""
+    owned = {str(value) for name, value in world.ids.items() if name != "worker_id"}
+    wrong = {}
+    for route, method in ROUTES:
+        for who in PEOPLE:
+            if getattr(EXPECTED[route, method], who) is not None:
+                continue
+            with transaction.atomic():
+                response = world.ask(who, route, method)
+                transaction.set_rollback(True)
+            if response.status_code in (401, 403, 404, 405) or response.status_code >= 500:
+                wrong[who, method, route] = str(response.status_code)
+            elif who in ("other", "worker_token") and any(value in response.content.decode() for value in owned):
+                wrong[who, method, route] = "shows what belongs to the owner"
+    assert wrong == {}
