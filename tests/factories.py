@@ -20,7 +20,7 @@ numbers = count(1)
 
 
 def make_user(**fields: Any) -> User:
-    return User.objects.create_user(username=f"user-{next(numbers)}", **fields)
+    return User.objects.create_user(**({"username": f"user-{next(numbers)}"} | fields))
 
 
 def make_job(*, owner: User | None = None, name: str = "job", state: str = "active", **version: Any) -> Job:

@@ -16,9 +16,10 @@ from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import ExecutionOutput
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.models import DeadLetter, Execution
 from jobs.services import dead_letters, retrying
+from jobs.services.execution_lists import ExecutionFilters, list_executions
 
 
 class DeadLetterQuery(PageQuery):
@@ -40,9 +41,12 @@ class DeadLetters(ApiView):
     def get(self, request: Request) -> Response:
         """Executions that failed for good and that nobody has redriven or dismissed; or, by status, those others."""
         query = read_query(DeadLetterQuery, request)
-        rows = executions_of(user_of(request)).filter(dead_letter=query["status"])
-        wanted = {"job_id": query["job_id"]} if "job_id" in query else {}
-        return page(rows.filter(**wanted), request, ExecutionOutput)
+        user, job_id = user_of(request), query.get("job_id")
+        filters = ExecutionFilters(
+            job_id=job_id if isinstance(job_id, UUID) else None, dead_letter=str(query["status"])
+        )
+        listing = list_executions(user, filters, "-created")
+        return walked_page(executions_of(user), listing, "-created", request, ExecutionOutput)
 
 
 class DeadLetterRedrive(ApiView):

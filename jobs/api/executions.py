@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -15,16 +16,19 @@ from rest_framework.response import Response
 
 from jobs import storage
 from jobs.api.conditional import IF_NONE_MATCH, NOT_MODIFIED, show
+from jobs.api.fields import InstantField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.models import Execution, ExecutionEvent, Output
 from jobs.querysets.visibility import visible_to
 from jobs.services import commands, explaining
+from jobs.services.execution_lists import ORDERS, ExecutionFilters, list_executions
 from jobs.services.outputs import delete_outputs
 from jobs.states import State
 
+_FILTERS = {each.name for each in fields(ExecutionFilters)}
 MAX_EVENTS = 1000
 
 
@@ -33,6 +37,11 @@ class ExecutionQuery(PageQuery):
     worker_id = serializers.UUIDField(required=False)
     status = serializers.ChoiceField([s.value for s in State], required=False)
     retry_of = serializers.UUIDField(required=False, help_text="The one that repeats this execution.")
+    ended_from = InstantField(required=False, help_text="Ended at this instant or later.")
+    ended_to = InstantField(required=False, help_text="Ended before this instant.")
+    ordering = serializers.ChoiceField(
+        list(ORDERS), default="-created", help_text="By `ended_at` only those that have ended."
+    )
 
 
 def executions_of(user: User) -> QuerySet[Execution]:
@@ -43,9 +52,10 @@ class Executions(ApiView):
     @extend_schema(operation_id="executions_list", parameters=[ExecutionQuery], responses=page_of(ExecutionOutput))
     def get(self, request: Request) -> Response:
         query = read_query(ExecutionQuery, request)
-        columns = {"job_id": "job_id", "worker_id": "worker_id", "status": "state", "retry_of": "retry_of"}
-        wanted = {column: query[name] for name, column in columns.items() if name in query}
-        return page(executions_of(user_of(request)).filter(**wanted), request, ExecutionOutput)
+        user, ordering = user_of(request), str(query["ordering"])
+        filters = ExecutionFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
+        listing = list_executions(user, filters, ordering)
+        return walked_page(executions_of(user), listing, ordering, request, ExecutionOutput)
 
 
 class ExecutionDetail(ApiView):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -27,23 +29,35 @@ from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.models import Execution, Job, Schedule
 from jobs.querysets.job_status import JobStatus, with_status
 from jobs.querysets.visibility import visible_to
 from jobs.recurrence import Instant, Kind, preview
 from jobs.services import commands, editing, linting, schedules, submission
+from jobs.services.job_lists import ORDERS, JobFilters, list_jobs
 
 # What of a job changes without anybody's edit: as it fires, as it runs, as a calendar that it uses is edited.
 MOVING = ("status", "next_instant", "settled_count", "in_words", "quarantined_at", "quarantine_error")
+
+_FILTERS = {each.name for each in fields(JobFilters)}
 
 
 class JobQuery(PageQuery):
     status = serializers.ChoiceField([s.value for s in JobStatus], required=False)
     queue = serializers.CharField(required=False, max_length=63)
     priority = serializers.IntegerField(required=False, min_value=0, max_value=9)
+    owner = serializers.CharField(required=False, max_length=150, help_text="A user's name; others' are for staff.")
     search = serializers.CharField(required=False, max_length=200, help_text="Part of the name, in any case.")
     deleted = serializers.BooleanField(default=False, help_text="Those that were deleted, instead of the others.")
+    ordering = serializers.ChoiceField(
+        list(ORDERS), default="-created", help_text="By `next_fire` only those that fire again; jitter counts."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["deleted"] and not attrs["ordering"].endswith("created"):
+            raise serializers.ValidationError({"ordering": ["Deleted jobs are ordered by creation only."]})
+        return attrs
 
 
 class NextQuery(StrictSerializer):
@@ -81,15 +95,10 @@ class Jobs(ApiView):
     @extend_schema(operation_id="jobs_list", parameters=[JobQuery], responses=page_of(JobOutput))
     def get(self, request: Request) -> Response:
         query = read_query(JobQuery, request)
-        rows = jobs_of(user_of(request), deleted=bool(query["deleted"]))
-        columns = {
-            "status": "status",
-            "queue": "current_version__queue__name",
-            "priority": "current_version__priority",
-            "search": "name__icontains",
-        }
-        wanted = {column: query[name] for name, column in columns.items() if name in query}
-        return page(rows.filter(**wanted), request, JobOutput)
+        user, ordering = user_of(request), str(query["ordering"])
+        filters = JobFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
+        rows = jobs_of(user, deleted=filters.deleted)
+        return walked_page(rows, list_jobs(user, filters, ordering), ordering, request, JobOutput)
 
     @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SavedJobOutput})
     @repeatable()

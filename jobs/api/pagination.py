@@ -1,10 +1,12 @@
-"""Lists, newest first, by cursor: a page costs the same wherever it lies, and new rows never shift it."""
+"""Lists by cursor, newest first or as asked: a page costs the same wherever it lies, and new rows never shift it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.errors import InvalidInput
+from jobs.querysets.walking import Listing, Position, walk_page
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
@@ -25,6 +28,16 @@ class NewestFirst(BasePagination):
 
     def __init__(self) -> None:
         self._next: str | None = None
+
+    def paginate_walk(self, rows: QuerySet[Any], listing: Listing, ordering: str, request: Request) -> list[Any]:
+        """A page of a list that is filtered and ordered; `rows` are read by the ids that the walk found."""
+        cursor = request.query_params.get("cursor")
+        position = None if cursor is None else _decode_position(cursor, ordering)
+        walked = walk_page(listing, position, _limit(request.query_params.get("limit")))
+        if walked.end is not None:
+            self._next = next_path(request, _encode_position(walked.end, ordering))
+        read = {row.pk: row for row in rows.filter(pk__in=walked.ids)}
+        return [read[identifier] for identifier in walked.ids if identifier in read]
 
     def paginate_queryset(  # type: ignore[override]  # pages of queries only: a cursor needs an order in the database
         self, queryset: QuerySet[Any], request: Request, view: APIView | None = None
@@ -76,4 +89,37 @@ def _decode(cursor: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(cursor + "=="))
     except (ValueError, binascii.Error):
-        raise InvalidInput("cursor", "The cursor is not valid; take it from the `next` of a page.") from None
+        raise _invalid_cursor() from None
+
+
+def _encode_position(position: Position, ordering: str) -> str:
+    words = [ordering, *(each.isoformat() if isinstance(each, datetime) else str(each) for each in position)]
+    return base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+
+
+def _decode_position(cursor: str, ordering: str) -> Position:
+    """Only what `_encode_position` can have written for this ordering; it decides what is compared with what."""
+    try:
+        written, *words = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        *keys, identifier = words
+        if written != ordering or len(keys) != (0 if ordering.endswith("created") else 1):
+            raise ValueError(cursor)
+        return (*(_key(key, ordering) for key in keys), UUID(identifier))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise _invalid_cursor() from None
+
+
+def _key(word: str, ordering: str) -> str | datetime:
+    if ordering.endswith("name"):
+        if not isinstance(word, str) or "\0" in word:
+            raise ValueError(word)
+        word.encode()
+        return word
+    moment = datetime.fromisoformat(word)
+    if moment.utcoffset() is None:
+        raise ValueError(word)
+    return moment
+
+
+def _invalid_cursor() -> InvalidInput:
+    return InvalidInput("cursor", "The cursor is not valid here; take it from the `next` of a page of this very list.")

@@ -18,6 +18,8 @@ from rest_framework.serializers import BaseSerializer, Serializer
 from rest_framework.views import APIView
 
 from jobs.api.pagination import NewestFirst
+from jobs.errors import InvalidInput
+from jobs.querysets.walking import Listing
 
 Row = TypeVar("Row", bound=Model)
 
@@ -64,6 +66,9 @@ def read_body(serializer: type[Serializer[object]], request: Request) -> Mapping
 
 
 def read_query(serializer: type[Serializer[object]], request: Request) -> Mapping[str, object]:
+    for name, given in request.query_params.lists():
+        if len(given) > 1:
+            raise InvalidInput(name[:100], "Give this parameter once.")
     return _validated(serializer(data=request.query_params))
 
 
@@ -74,6 +79,15 @@ def find(rows: QuerySet[Row], identifier: object) -> Row:
 def page(rows: QuerySet[Row], request: Request, output: type[BaseSerializer[Any]]) -> Response:
     paginator = NewestFirst()
     return paginator.get_paginated_response(output(paginator.paginate_queryset(rows, request), many=True).data)
+
+
+def walked_page(
+    rows: QuerySet[Row], listing: Listing, ordering: str, request: Request, output: type[BaseSerializer[Any]]
+) -> Response:
+    """A page of a filtered list: short, with a `next`, when little of what it looked at was wanted."""
+    paginator = NewestFirst()
+    found = paginator.paginate_walk(rows, listing, ordering, request)
+    return paginator.get_paginated_response(output(found, many=True).data)
 
 
 def _validated(serializer: Serializer[object]) -> Mapping[str, object]:

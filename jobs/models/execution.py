@@ -31,6 +31,7 @@ class DeadLetter(models.TextChoices):
 
 FAILED = {State.FAILED, State.TIMED_OUT}
 NEVER_RUN = {State.MISSED, State.SKIPPED}
+UNSUCCESSFUL = TERMINAL - {State.SUCCEEDED}
 REASONS = [reason.value for reason in Reason]
 
 
@@ -162,6 +163,18 @@ class Execution(models.Model):
             ),
             # GET /executions?job_id=…
             models.Index(fields=["job", "-id"], name="execution_list_by_job"),
+            # GET /executions?status=failed; written once, when such an execution ends.
+            models.Index(
+                fields=["state", "-id"], name="execution_unsuccessful", condition=Q(state__in=values(UNSUCCESSFUL))
+            ),
+            # GET /jobs?status=failed: the jobs that may have ended so.
+            models.Index(
+                fields=["state", "-job"],
+                name="execution_unsuccessful_by_job",
+                condition=Q(state__in=values(UNSUCCESSFUL)),
+            ),
+            # GET /executions?ended_from=…; written once, when an execution ends.
+            models.Index(fields=["ended_at", "id"], name="execution_ended", condition=Q(ended_at__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -206,6 +219,10 @@ class Attempt(models.Model):
                 | Q(reason__isnull=False, reason__in=REASONS, ended_at__isnull=False),
                 name="attempt_reason_iff_ended",
             ),
+        ]
+        indexes = [
+            # GET /executions?worker_id=…; an execution's own worker changes with every placement.
+            models.Index(fields=["worker", "-execution"], name="attempt_by_worker"),
         ]
 
     def __str__(self) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Upper
 
 from jobs.models.ids import new_id
 
@@ -68,7 +70,22 @@ class Job(models.Model):
                 condition=Q(deleted_at__isnull=True) | Q(state=JobState.CANCELLED), name="job_deleted_is_cancelled"
             ),
         ]
-        indexes = [models.Index(fields=["owner", "-id"], name="job_list_by_owner")]
+        indexes = [
+            # GET /jobs: of all owners, of one, by name, and the deleted ones.
+            models.Index(fields=["-id"], name="job_live", condition=Q(deleted_at__isnull=True)),
+            models.Index(fields=["owner", "-id"], name="job_live_by_owner", condition=Q(deleted_at__isnull=True)),
+            models.Index(fields=["name", "id"], name="job_by_name", condition=Q(deleted_at__isnull=True)),
+            models.Index(
+                fields=["owner", "name", "id"], name="job_by_owner_and_name", condition=Q(deleted_at__isnull=True)
+            ),
+            models.Index(fields=["-id"], name="job_deleted", condition=Q(deleted_at__isnull=False)),
+            # GET /jobs?status=paused
+            models.Index(
+                fields=["state", "-id"], name="job_stopped", condition=~Q(state="active") & Q(deleted_at__isnull=True)
+            ),
+            # GET /jobs?search=
+            GinIndex(F("owner"), OpClass(Upper("name"), name="gin_trgm_ops"), name="job_search"),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -113,6 +130,11 @@ class JobVersion(models.Model):
             ),
             models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="job_version_overlap_known"),
             models.CheckConstraint(condition=Q(delivery__in=Delivery.values), name="job_version_delivery_known"),
+        ]
+        indexes = [
+            # GET /jobs?queue= and ?priority=
+            models.Index(fields=["queue", "-job"], name="job_version_by_queue"),
+            models.Index(fields=["priority", "-job"], name="job_version_by_priority"),
         ]
 
     def __str__(self) -> str:

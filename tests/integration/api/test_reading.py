@@ -149,4 +149,4 @@ def test_number_of_queries_does_not_grow_with_the_list(client: APIClient, owner:
     for _ in range(10):
         add()
 
-    assert count() == few <= 6
+    assert count() == few <= 7

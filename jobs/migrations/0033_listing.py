@@ -1,0 +1,64 @@
+"""Indexes for lists of a million jobs and their executions; built beside what goes on."""
+
+import django.contrib.postgres.indexes
+import django.db.models.functions.text
+from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
+from django.db import migrations, models
+
+UNSUCCESSFUL = models.Q(("state__in", ["cancelled", "failed", "missed", "skipped", "timed_out"]))
+LIVE = models.Q(("deleted_at__isnull", True))
+
+
+class Migration(migrations.Migration):
+    # A concurrent build cannot be part of a transaction.
+    atomic = False
+    dependencies = [("jobs", "0032_idempotency")]
+
+    operations = [
+        AddIndexConcurrently("attempt", models.Index(fields=["worker", "-execution"], name="attempt_by_worker")),
+        AddIndexConcurrently(
+            "execution",
+            models.Index(condition=UNSUCCESSFUL, fields=["state", "-id"], name="execution_unsuccessful"),
+        ),
+        AddIndexConcurrently(
+            "execution",
+            models.Index(condition=UNSUCCESSFUL, fields=["state", "-job"], name="execution_unsuccessful_by_job"),
+        ),
+        AddIndexConcurrently(
+            "execution",
+            models.Index(
+                condition=models.Q(("ended_at__isnull", False)), fields=["ended_at", "id"], name="execution_ended"
+            ),
+        ),
+        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["-id"], name="job_live")),
+        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["owner", "-id"], name="job_live_by_owner")),
+        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["name", "id"], name="job_by_name")),
+        AddIndexConcurrently(
+            "job", models.Index(condition=LIVE, fields=["owner", "name", "id"], name="job_by_owner_and_name")
+        ),
+        AddIndexConcurrently(
+            "job",
+            models.Index(condition=models.Q(("deleted_at__isnull", False)), fields=["-id"], name="job_deleted"),
+        ),
+        AddIndexConcurrently(
+            "job",
+            models.Index(
+                condition=models.Q(models.Q(("state", "active"), _negated=True), ("deleted_at__isnull", True)),
+                fields=["state", "-id"],
+                name="job_stopped",
+            ),
+        ),
+        AddIndexConcurrently(
+            "job",
+            django.contrib.postgres.indexes.GinIndex(
+                models.F("owner"),
+                django.contrib.postgres.indexes.OpClass(
+                    django.db.models.functions.text.Upper("name"), name="gin_trgm_ops"
+                ),
+                name="job_search",
+            ),
+        ),
+        AddIndexConcurrently("jobversion", models.Index(fields=["queue", "-job"], name="job_version_by_queue")),
+        AddIndexConcurrently("jobversion", models.Index(fields=["priority", "-job"], name="job_version_by_priority")),
+        RemoveIndexConcurrently("job", "job_list_by_owner"),
+    ]

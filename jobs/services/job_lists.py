@@ -1,0 +1,125 @@
+"""Which jobs are on a page of the list.
+
+The status of a job is derived, so a filter by it starts from the executions or schedules that can make it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+
+from jobs.models import Execution, Job, JobVersion, Queue, Schedule
+from jobs.models.execution import UNSUCCESSFUL
+from jobs.querysets.job_status import JobStatus, with_status
+from jobs.querysets.visibility import visible_to
+from jobs.querysets.walking import Listing, Order, Source, Walk
+from jobs.states import STARTED, values
+
+ORDERS = {
+    "-created": Order(("id",), descending=True),
+    "created": Order(("id",), descending=False),
+    "name": Order(("name", "id"), descending=False),
+    "-name": Order(("name", "id"), descending=True),
+    "next_fire": Order(("next_fire_at", "id"), descending=False),
+    "-next_fire": Order(("next_fire_at", "id"), descending=True),
+}
+# Shorter ones have no trigram to be looked up by.
+MIN_INDEXED_SEARCH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilters:
+    status: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    owner: str | None = None
+    search: str | None = None
+    deleted: bool = False
+
+
+def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
+    order = ORDERS[ordering]
+    # Own jobs only, or those of the one owner that staff asks for; each owner has an index of their own to walk.
+    owner: dict[str, Any] = {"owner": user} if not user.is_staff else {}
+    if filters.owner is not None and filters.owner != user.get_username():
+        named = User.objects.filter(username=filters.owner).first() if user.is_staff else None
+        owner = {"owner": named} if named else {"pk__in": []}
+    elif filters.owner is not None:
+        owner = {"owner": user}
+    jobs = visible_to(user, Job.objects.filter(deleted_at__isnull=not filters.deleted, **owner))
+    # Looked up beforehand, like the owner: the planner cannot know how many jobs a name stands for.
+    queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
+    if filters.queue is not None and queue is None:
+        jobs = jobs.none()
+    match = with_status(jobs)
+    columns = {
+        "status": filters.status,
+        "current_version__queue": queue,
+        "current_version__priority": filters.priority,
+        "name__icontains": filters.search,
+    }
+    wanted = {column: value for column, value in columns.items() if value is not None}
+    walk = Walk(jobs, order.fields)
+    by_firing = order.fields[0] == "next_fire_at"
+    if by_firing:
+        match = _with_next_fire(match)
+        walk = Walk(_first_schedules(), ("next_fire_at", "job_id"))
+    return Listing(
+        match=match.filter(**wanted),
+        order=order,
+        walk=walk,
+        filtered=bool(wanted) or by_firing,
+        sources=_sources(filters, queue, jobs, by_firing=by_firing and bool(owner)),
+    )
+
+
+def _sources(filters: JobFilters, queue: Queue | None, jobs: QuerySet[Job], *, by_firing: bool) -> list[Source]:
+    sources = []
+    if filters.status is not None and not filters.deleted:
+        sources += _of_status(filters.status)
+    if queue is not None:
+        sources.append(Source(((JobVersion.objects.filter(queue=queue), "job_id"),)))
+    if filters.priority is not None:
+        sources.append(Source(((JobVersion.objects.filter(priority=filters.priority), "job_id"),)))
+    if by_firing:
+        sources.append(Source(((jobs, "id"),)))
+    if filters.search is not None and len(filters.search) >= MIN_INDEXED_SEARCH:
+        sources.append(Source(((jobs.filter(name__icontains=filters.search), "id"),), ordered=False))
+    return sources
+
+
+def _of_status(status: str) -> list[Source]:
+    """None for the status of most jobs, and for `waiting`, which a job also is before anything has happened to it."""
+    stopped = (Job.objects.filter(state=status, deleted_at__isnull=True).exclude(state="active"), "id")
+    ended = (Execution.objects.filter(state=status), "job_id")
+    match status:
+        case JobStatus.PAUSED:
+            return [Source((stopped,))]
+        case JobStatus.CANCELLED:
+            return [Source((stopped, ended))]
+        case JobStatus.RUNNING:
+            return [Source(((Execution.objects.filter(state__in=values(STARTED)), "job_id"),))]
+        case JobStatus.SCHEDULED:
+            return [Source(((Schedule.objects.filter(next_fire_at__isnull=False), "job_id"),), ordered=False)]
+        case other if other in values(UNSUCCESSFUL):
+            return [Source((ended,))]
+        case _:
+            return []
+
+
+def _with_next_fire(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    first = Schedule.objects.filter(job=OuterRef("pk"), next_fire_at__isnull=False).order_by("next_fire_at")
+    timed = jobs.annotate(next_fire_at=Subquery(first.values("next_fire_at")[:1]))
+    return timed.filter(next_fire_at__isnull=False)
+
+
+def _first_schedules() -> QuerySet[Schedule]:
+    """One of each job: the one that fires next."""
+    earlier = Schedule.objects.filter(
+        Q(next_fire_at__lt=OuterRef("next_fire_at")) | Q(next_fire_at=OuterRef("next_fire_at"), id__lt=OuterRef("id")),
+        job=OuterRef("job"),
+    )
+    return Schedule.objects.filter(~Exists(earlier), next_fire_at__isnull=False)

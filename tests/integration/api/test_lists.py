@@ -1,0 +1,222 @@
+"""Filtered and ordered lists: page by page the same as all at once, however few rows a page may look at."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import Min
+from rest_framework.test import APIClient
+
+from jobs.models import Execution, Job, Queue
+from jobs.querysets import walking
+from jobs.querysets.job_status import JobStatus, with_status
+from jobs.querysets.walking import Listing, Position, walk_page
+from jobs.services import execution_lists
+from jobs.services.execution_lists import ExecutionFilters, list_executions
+from jobs.services.job_lists import JobFilters, list_jobs
+from jobs.states import State
+from tests.factories import claim_on, make_execution, make_job, make_schedule, make_user, make_worker, place_on
+from tests.integration.api.conftest import API
+
+NOW = datetime.now(UTC)
+ENDINGS = [State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.MISSED, State.SKIPPED]
+
+
+@pytest.fixture
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few that every way of finding a page is gone, and most pages end before they are full."""
+    monkeypatch.setattr(walking, "BUDGET", 4)
+    monkeypatch.setattr(execution_lists, "MAX_JOBS_EACH", 8)
+
+
+@pytest.fixture
+def population(owner: User) -> None:
+    """Of two owners: jobs of every status, names that repeat, two queues; executions that ended in every way."""
+    other, worker = make_user(), make_worker()
+    queues = [Queue.objects.create(name="slow"), *Queue.objects.filter(name="default"), Queue.objects.create(name="x")]
+    for number in range(32):
+        job = make_job(
+            owner=other if number % 5 == 0 else owner,
+            name=f"Report {number % 7}",
+            priority=number % 4,
+            queue=queues[number % 3],
+        )
+        for place, ending in enumerate(ENDINGS[: number % 7]):
+            _end(make_execution(job=job), ending, place, worker.worker_id)
+        match number % 9:
+            case 0:
+                make_schedule(job=job, next_instant=NOW + timedelta(minutes=number % 6))
+                make_schedule(job=job, next_instant=NOW + timedelta(minutes=number % 4))
+            case 1:
+                make_execution(job=job)
+            case 2:
+                claim_on(worker, make_execution(job=job))
+            case 3:
+                place_on(worker, make_execution(job=job))
+            case 4:
+                Job.objects.filter(id=job.id).update(state="paused", paused_at=NOW)
+            case 5:
+                Job.objects.filter(id=job.id).update(state="cancelled", deleted_at=NOW if number % 2 else None)
+
+
+def _end(execution: Execution, ending: State, place: int, worker_id: Any) -> None:
+    ran = ending not in (State.MISSED, State.SKIPPED)
+    Execution.objects.filter(id=execution.id).update(
+        state=ending,
+        ended_at=NOW + timedelta(seconds=place),
+        worker_id=worker_id if ran else None,
+        dead_letter="open" if ending in (State.FAILED, State.TIMED_OUT) else None,
+    )
+    if ran:
+        execution.attempts.create(number=1, worker_id=worker_id, incarnation=1, placed_at=NOW, claimed_at=NOW)
+
+
+def walk(listing: Listing) -> list[UUID]:
+    found: list[UUID] = []
+    position: Position | None = None
+    for _ in range(1000):
+        page = walk_page(listing, position, 3)
+        assert len(page.ids) <= 3
+        found += page.ids
+        if page.end is None:
+            return found
+        position = page.end
+    raise AssertionError("the list has no end")
+
+
+def ids(client: APIClient, address: str) -> list[str]:
+    return [row["id"] for row in client.get(f"{API}/{address}").json()["results"]]
+
+
+JOB_FILTERS: list[dict[str, Any]] = [
+    {},
+    *({"status": status.value} for status in JobStatus),
+    {"queue": "slow"},
+    {"queue": "nowhere"},
+    {"priority": 3},
+    {"search": "PORT 3"},
+    {"search": "t"},
+    {"status": "waiting", "queue": "slow"},
+    {"status": "failed", "priority": 2, "search": "report"},
+    {"deleted": True},
+]
+JOB_COLUMNS = {
+    "status": "status",
+    "queue": "current_version__queue__name",
+    "priority": "current_version__priority",
+    "search": "name__icontains",
+}
+JOB_KEYS = {"created": "id", "name": "name", "next_fire": "fires_at"}
+
+
+@pytest.mark.usefixtures("population", "small_budget")
+@pytest.mark.parametrize("ordering", ["-created", "created", "name", "-next_fire"])
+def test_pages_of_jobs_add_up(owner: User, ordering: str) -> None:
+    key, minus = JOB_KEYS[ordering.lstrip("-")], "-" * ordering.startswith("-")
+    staff, seen = make_user(is_staff=True), 0
+    for filters in JOB_FILTERS:
+        deleted = "deleted" in filters
+        if deleted and key != "id":
+            continue
+        rows = with_status(Job.objects.filter(deleted_at__isnull=not deleted))
+        rows = rows.filter(**{JOB_COLUMNS[name]: value for name, value in filters.items() if name in JOB_COLUMNS})
+        if key == "fires_at":
+            rows = rows.annotate(fires_at=Min("schedules__next_fire_at")).filter(fires_at__isnull=False)
+        rows = rows.order_by(minus + key, minus + "id")
+        for asking, wanted in ((staff, rows), (owner, rows.filter(owner=owner))):
+            expected = [job.id for job in wanted]
+            assert walk(list_jobs(asking, JobFilters(**filters), ordering)) == expected, (filters, asking)
+            seen += len(expected)
+    assert seen > 10
+
+
+@pytest.mark.usefixtures("population", "small_budget")
+@pytest.mark.parametrize("ordering", ["-created", "created", "-ended_at"])
+def test_pages_of_executions_add_up(owner: User, ordering: str) -> None:
+    key, minus = {"created": "id"}.get(ordering.lstrip("-"), "ended_at"), "-" * ordering.startswith("-")
+    staff = make_user(is_staff=True)
+    worker_id = Execution.objects.filter(state="queued").values_list("worker_id", flat=True)[0]
+    job_id = Execution.objects.filter(state="skipped", job__owner=owner).values_list("job_id", flat=True)[0]
+    from_at, to_at = NOW + timedelta(seconds=1), NOW + timedelta(seconds=4)
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        *(({"status": state.value}, {"state": state.value}) for state in State),
+        ({"worker_id": worker_id}, {"worker_id": worker_id}),
+        ({"worker_id": worker_id, "status": "failed"}, {"worker_id": worker_id, "state": "failed"}),
+        ({"job_id": job_id}, {"job_id": job_id}),
+        ({"job_id": job_id, "status": "missed"}, {"job_id": job_id, "state": "missed"}),
+        ({"ended_from": from_at, "ended_to": to_at}, {"ended_at__gte": from_at, "ended_at__lt": to_at}),
+        ({"dead_letter": "open"}, {"dead_letter": "open"}),
+    ]
+    for filters, columns in cases:
+        rows = Execution.objects.filter(**columns).order_by(minus + key, minus + "id")
+        if key == "ended_at":
+            rows = rows.filter(ended_at__isnull=False)
+        for asking, wanted in ((staff, rows), (owner, rows.filter(job__owner=owner))):
+            expected = [execution.id for execution in wanted]
+            assert walk(list_executions(asking, ExecutionFilters(**filters), ordering)) == expected, (filters, asking)
+
+
+def test_of_anothers_job_not_even_a_next_page_is_told(small_budget: None, owner: User, stranger: APIClient) -> None:
+    job = make_job(owner=owner)
+    for _ in range(9):
+        make_execution(job=job)
+    for more in ("", "&status=failed", "&status=ready", "&ordering=ended_at"):
+        page = stranger.get(f"{API}/executions?job_id={job.id}{more}").json()
+        assert page == {"results": [], "next": None}, more
+
+
+def test_others_names_are_for_staff(owner: User, client: APIClient, stranger: APIClient) -> None:
+    job = make_job(owner=owner)
+    assert ids(client, f"jobs?owner={owner.username}") == [str(job.id)]
+    assert ids(stranger, f"jobs?owner={owner.username}") == []
+    assert ids(client, "jobs?owner=nobody") == []
+
+
+def test_rows_that_come_and_go_shift_no_page(owner: User, client: APIClient) -> None:
+    kept = [make_job(owner=owner, name=name) for name in "bdfhk"]
+    first = client.get(f"{API}/jobs?limit=3&ordering=name").json()
+    for name in "ace":
+        make_job(owner=owner, name=name)
+    Job.objects.filter(id=kept[0].id).update(state="cancelled", deleted_at=NOW)
+    second = client.get(first["next"]).json()
+    assert [row["name"] for row in first["results"] + second["results"]] == list("bdfhk")
+
+
+def _cursor(*words: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(words).encode()).decode()
+
+
+ID = "01a1e63d-c175-76a5-986c-74687ed813a6"
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("ordering=size", "ordering"),
+        ("ordering=name&deleted=true", "ordering"),
+        ("limit=1&limit=2", "limit"),
+        ("status=failed&status=paused", "status"),
+        (f"cursor={_cursor('name', 'a', ID)}", "cursor"),
+        (f"ordering=name&cursor={_cursor('name', ID)}", "cursor"),
+        (f"ordering=name&cursor={_cursor('name', 7, ID)}", "cursor"),
+        (f"ordering=name&cursor={_cursor('name', 'a' + chr(0), ID)}", "cursor"),
+        (f"ordering=name&cursor={_cursor('name', chr(0xD800), ID)}", "cursor"),
+        (f"ordering=next_fire&cursor={_cursor('next_fire', '2030-01-01', ID)}", "cursor"),
+        (f"cursor={_cursor('-created', 'no id')}", "cursor"),
+        (f"cursor={_cursor('-created')}", "cursor"),
+        ("cursor=W1tbW1s", "cursor"),
+        ("cursor=MQ", "cursor"),
+    ],
+)
+def test_bad_lists_name_their_parameter(client: APIClient, query: str, field: str) -> None:
+    response = client.get(f"{API}/jobs?{query}")
+
+    assert response.status_code == 400, response.content
+    assert response.json()["errors"][0]["field"] == field
