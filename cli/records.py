@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cli.answers import JsonObject, as_object, as_objects, number, optional_number, optional_text, text, texts
+from cli.answers import JsonObject, as_objects, number, optional_number, optional_text, text, texts
 
 TERMINAL = frozenset({"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"})
 
@@ -190,25 +190,6 @@ class FoundLines:
 
 
 @dataclass(frozen=True)
-class Output:
-    name: str
-    size: int
-    sha256: str
-    url: str = field(repr=False)
-    raw: JsonObject = field(repr=False, compare=False)
-
-    @classmethod
-    def parse(cls, data: JsonObject) -> Output:
-        return cls(
-            name=text(data, "name"),
-            size=number(data, "size"),
-            sha256=text(data, "sha256"),
-            url=text(data, "url"),
-            raw=data,
-        )
-
-
-@dataclass(frozen=True)
 class Instant:
     at: str
     local: str
@@ -223,78 +204,6 @@ class Instant:
             note=optional_text(data, "note"),
             raw=data,
         )
-
-
-@dataclass(frozen=True)
-class Upload:
-    url: str = field(repr=False)
-    method: str
-    headers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """`upload` is how to send its bytes, or None if the server has them already."""
-
-    id: str
-    status: str
-    upload: Upload | None
-
-    @classmethod
-    def parse(cls, data: JsonObject) -> Artifact:
-        upload = None
-        if data.get("upload") is not None:
-            given = as_object(data["upload"])
-            headers = as_object(given.get("headers") or {})
-            upload = Upload(
-                url=text(given, "url"),
-                method=text(given, "method"),
-                headers=tuple((name, text(headers, name)) for name in headers),
-            )
-        return cls(id=text(data, "id"), status=text(data, "status"), upload=upload)
-
-
-@dataclass(frozen=True)
-class KeptArtifact:
-    """As it is listed."""
-
-    id: str
-    status: str
-    sha256: str
-    size: int
-    created_at: str
-    in_use: bool
-    raw: JsonObject = field(repr=False, compare=False)
-
-    @classmethod
-    def parse(cls, data: JsonObject) -> KeptArtifact:
-        return cls(
-            id=text(data, "id"),
-            status=text(data, "status"),
-            sha256=text(data, "sha256"),
-            size=number(data, "size"),
-            created_at=text(data, "created_at"),
-            in_use=data.get("in_use") is True,
-            raw=data,
-        )
-
-
-@dataclass(frozen=True)
-class StorageUse:
-    """In bytes; `parts` by what they are of, as the server tells them apart."""
-
-    parts: tuple[tuple[str, int], ...]
-    used: int
-    quota: int  # 0: without limit
-    raw: JsonObject = field(repr=False, compare=False)
-
-    @classmethod
-    def parse(cls, data: JsonObject) -> StorageUse:
-        storage = as_object(data.get("storage"))
-        sizes = {name.removesuffix("_bytes"): number(storage, name) for name in storage if name.endswith("_bytes")}
-        used, quota = number(storage, "used_bytes"), number(storage, "quota_bytes")
-        parts = tuple((name, size) for name, size in sizes.items() if name not in ("used", "quota"))
-        return cls(parts=parts, used=used, quota=quota, raw=data)
 
 
 @dataclass(frozen=True)
@@ -359,5 +268,38 @@ class Queue:
             priority=number(data, "priority"),
             max_concurrency=optional_number(data, "max_concurrency"),
             paused=data.get("paused") is True,
+            raw=data,
+        )
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Instants of the past that are being caught up, `done` of `expected`."""
+
+    id: str
+    job_id: str
+    status: str
+    first: str
+    last: str
+    done: int
+    expected: int | None
+    by: str
+    created_at: str
+    ended_at: str | None
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Backfill:
+        return cls(
+            id=text(data, "id"),
+            job_id=text(data, "job_id"),
+            status=text(data, "status"),
+            first=text(data, "from"),
+            last=text(data, "to"),
+            done=number(data, "created_count"),
+            expected=optional_number(data, "expected_count"),
+            by=optional_text(data, "requested_by") or "",
+            created_at=text(data, "created_at"),
+            ended_at=optional_text(data, "ended_at"),
             raw=data,
         )

@@ -18,7 +18,7 @@ from cli.app import app, check_execution_id, connect
 from cli.client import Client
 from cli.commands.options import ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
-from cli.records import Output
+from cli.storage_records import Output
 from cli.terminal import Format, confirm, say, write_json, write_result, write_table
 from cli.values import safe_output_path
 

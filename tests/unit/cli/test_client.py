@@ -18,7 +18,7 @@ from cli.errors import (
     UsageMistakeError,
     WaitTimeoutError,
 )
-from cli.records import Output
+from cli.storage_records import Output
 from tests.unit.cli.server import RecordingServer
 
 JOBS = "/api/v1/jobs"

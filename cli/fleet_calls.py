@@ -1,0 +1,21 @@
+"""The verbs about where jobs run and wait, and whether the server itself is well."""
+
+from __future__ import annotations
+
+from cli.answers import JsonObject
+from cli.calls import Calls, given, segment
+from cli.records import Queue, Worker
+
+
+class FleetCalls(Calls):
+    def workers(self, *, limit: int = 100) -> list[Worker]:
+        return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
+
+    def drain_worker(self, worker_id: str) -> Worker:
+        return Worker.parse(self._transport.send("POST", f"workers/{segment(worker_id)}/drain"))
+
+    def queues(self, *, limit: int = 500) -> list[Queue]:
+        return [Queue.parse(item) for item in self._listing("queues", {}, limit)]
+
+    def audit_firings(self, *, from_: str, to: str | None = None, job_id: str | None = None) -> JsonObject:
+        return self._transport.get("audit/firings", {"from": from_, **given(to=to, job_id=job_id)})
