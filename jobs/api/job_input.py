@@ -168,7 +168,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         stdin_artifact=values.get("stdin_artifact"),
         inputs=[InputSpec(**each) for each in values["inputs"]],
         secrets=[secret_spec(each) for each in values["secrets"]],
-        schedules=[_schedule_spec(schedule) for schedule in values["schedules"]],
+        schedules=[schedule_spec(schedule) for schedule in values["schedules"]],
         dependencies=[DependencySpec(d["job"], Condition(d["condition"])) for d in values["dependencies"]],
         priority=values["priority"],
         queue=values["queue"],
@@ -187,7 +187,7 @@ def secret_spec(values: Mapping[str, Any]) -> SecretSpec:
     return SecretSpec(values["name"], env=values.get("env"), path=values.get("file"))
 
 
-def _schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
+def schedule_spec(values: Mapping[str, Any]) -> ScheduleSpec:
     kind, expression = kind_and_expression(values)
     return ScheduleSpec(
         kind=kind,

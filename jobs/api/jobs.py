@@ -6,7 +6,7 @@ A job that was deleted is not there, except in the list of the deleted ones.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
@@ -58,6 +58,9 @@ class JobQuery(PageQuery):
         if attrs["deleted"] and not attrs["ordering"].endswith("created"):
             raise serializers.ValidationError({"ordering": ["Deleted jobs are ordered by creation only."]})
         return attrs
+
+
+InstantResults = results_of(InstantOutput)
 
 
 class NextQuery(StrictSerializer):
@@ -203,21 +206,22 @@ class JobExecute(ApiView):
 
 
 class JobNext(ApiView):
-    @extend_schema(operation_id="jobs_next", parameters=[NextQuery], responses=results_of(InstantOutput))
+    @extend_schema(operation_id="jobs_next", parameters=[NextQuery], responses=InstantResults)
     def get(self, request: Request, job_id: UUID) -> Response:
         query = read_query(NextQuery, request)
         job = find_job(user_of(request), job_id)
-        now = schedules.database_now()
-        count = int(str(query["count"]))
-        coming = heapq.merge(
-            *(_coming(schedule, now, count) for schedule in job.schedules.filter(next_instant__isnull=False)),
-            key=lambda instant: instant.at,
-        )
-        results = [
-            {"at": instant.at, "local": instant.local.isoformat(), "note": instant.note}
-            for instant in islice(coming, count)
-        ]
-        return Response({"results": InstantOutput(results, many=True).data})
+        rows = job.schedules.filter(next_instant__isnull=False)
+        return Response(coming_instants(rows, schedules.database_now(), int(str(query["count"]))))
+
+
+def coming_instants(rows: Iterable[Schedule], now: datetime, count: int) -> dict[str, object]:
+    """Of all of them together, also of those that are not stored."""
+    coming = heapq.merge(*(_coming(schedule, now, count) for schedule in rows), key=lambda instant: instant.at)
+    results = [
+        {"at": instant.at, "local": instant.local.isoformat(), "note": instant.note}
+        for instant in islice(coming, count)
+    ]
+    return {"results": InstantOutput(results, many=True).data}
 
 
 def _coming(schedule: Schedule, now: datetime, count: int) -> list[Instant]:

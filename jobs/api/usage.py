@@ -1,4 +1,4 @@
-"""/usage: what the caller uses, and may use."""
+"""/usage: who the caller is, what they use, and may use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ class StorageUseOutput(serializers.Serializer[Any]):
 
 
 class OwnUseOutput(serializers.Serializer[Any]):
+    owner = serializers.CharField(help_text="Who the caller is: the name that their jobs show.")
     storage = StorageUseOutput()
 
 
 class Usage(ApiView):
     @extend_schema(operation_id="usage_read", responses=OwnUseOutput)
     def get(self, request: Request) -> Response:
-        return Response(OwnUseOutput({"storage": read_use(user_of(request).pk)}).data)
+        user = user_of(request)
+        return Response(OwnUseOutput({"owner": user.get_username(), "storage": read_use(user.pk)}).data)

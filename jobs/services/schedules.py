@@ -47,9 +47,16 @@ def database_now() -> datetime:
     return now
 
 
-def plan_schedule(index: int, wanted: ScheduleSpec, now: datetime, *, calendar: Calendar | None = None) -> Schedule:
+def plan_schedule(
+    index: int,
+    wanted: ScheduleSpec,
+    now: datetime,
+    *,
+    calendar: Calendar | None = None,
+    schedule_id: UUID | None = None,
+) -> Schedule:
     """A schedule that is not stored yet; InvalidInput names what is wrong, and where in the request it stands."""
-    schedule = shape_schedule(index, wanted, now, schedule_id=new_id(), calendar=calendar)
+    schedule = shape_schedule(index, wanted, now, schedule_id=schedule_id or new_id(), calendar=calendar)
     # A fixed delay runs for the first time at once: there is nothing yet to be delayed after.
     first = recurrence_of(schedule).next_after(boundary(schedule, now))
     if first is None:
