@@ -18,7 +18,7 @@ from django.urls import URLPattern
 from rest_framework.test import APIClient
 
 from jobs.api.urls import urlpatterns
-from jobs.models import Artifact, Backfill, Calendar, Execution, Secret
+from jobs.models import Artifact, Backfill, Calendar, Execution, Queue, Secret
 from tests.factories import make_execution, make_job, make_schedule
 from tests.integration.api.conftest import API
 from tests.integration.api.rest_workers import chunk, join, worker_client
@@ -48,6 +48,8 @@ DRAIN = Rule(other=403, worker_token=404, owner=403)
 EXPECTED: dict[tuple[str, str], Rule] = {
     ("jobs", "get"): SHARED,
     ("jobs", "post"): SHARED,
+    ("jobs/bulk", "post"): SHARED,
+    ("schedules/preview", "post"): SHARED,
     ("jobs/<uuid:job_id>", "get"): OWN,
     ("jobs/<uuid:job_id>", "patch"): OWN,
     ("jobs/<uuid:job_id>", "delete"): OWN,
@@ -103,6 +105,7 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("workers/<uuid:worker_id>/drain", "post"): DRAIN,
     ("workers/<uuid:worker_id>/leave", "post"): WORKERS,
     ("queues", "get"): SHARED,
+    ("queues/<uuid:queue_id>", "get"): SHARED,
     ("schema", "get"): OPEN,
     ("docs", "get"): OPEN,
 }
@@ -187,6 +190,7 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
             "artifact_id": Artifact.objects.get(owner=owner).id,
             "secret_id": Secret.objects.create(owner=owner, name="KEY", sealed=b"x").id,
             "worker_id": worker.id,
+            "queue_id": Queue.objects.get(name="default").id,
         },
         clients={
             "anonymous": APIClient(),
@@ -233,7 +237,7 @@ def test_who_may_not_is_refused_and_nothing_changes(world: World) -> None:
 
 def test_who_may_is_let_in_and_sees_nothing_of_others(world: World) -> None:
     """Each from the same beginning: what one request changes is taken back before the next."""
-    owned = {str(value) for name, value in world.ids.items() if name != "worker_id"}
+    owned = {str(value) for name, value in world.ids.items() if name not in ("worker_id", "queue_id")}
     wrong = {}
     for route, method in ROUTES:
         for who in PEOPLE:
