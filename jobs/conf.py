@@ -109,4 +109,12 @@ MAX_DOWNLOAD_URL_SECONDS = 12 * 3600
 # What nobody has asked for this long, and no job refers to, is collected. Longer than any of these URLs.
 ORPHAN_GRACE_SECONDS = 24 * 3600.0
 
+# A token expires after at most this long, unless it never does, and its use is noted at most this often.
+MAX_TOKEN_DAYS = 36_500
+TOKEN_USE_SECONDS = 60.0
+# So many tries to log in may fail in a window. Behind a proxy all people come from one address.
+LOGIN_WINDOW_SECONDS = 60
+LOGIN_TRIES_A_USER = 10
+LOGIN_TRIES_AN_ADDRESS = 60
+
 PARTITIONS_AHEAD_DAYS = 14

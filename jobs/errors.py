@@ -14,7 +14,7 @@ class PunctualError(Exception):
     # What a program tells it by in problem+json; the status alone says enough of most.
     problem_type: ClassVar[str] = "about:blank"
     # When the same request may do better; None: not by waiting.
-    retry_after_seconds: ClassVar[int | None] = None
+    retry_after_seconds: int | None = None
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -38,6 +38,48 @@ class KeyUsedOtherwise(InvalidInput):
 
     def __init__(self, field: str) -> None:
         super().__init__(field, (type(self).__doc__ or "").strip())
+
+
+class TokenUnknown(PunctualError):
+    """The API token is unknown; send a valid one."""
+
+
+class TokenExpired(PunctualError):
+    """The API token has expired; run punctual login for a new one."""
+
+    problem_type = "urn:punctual:token-expired"
+
+
+class TokenRevoked(PunctualError):
+    """The API token was revoked; run punctual login for a new one."""
+
+    problem_type = "urn:punctual:token-revoked"
+
+
+class LoginRefused(PunctualError):
+    """The user name or the password is wrong."""
+
+    problem_type = "urn:punctual:login-refused"
+
+
+class TooManyLogins(PunctualError):
+    """Too many tries to log in have failed; wait a minute."""
+
+    problem_type = "urn:punctual:too-many-logins"
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__(f"Too many tries to log in have failed; wait {retry_after_seconds} seconds.")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class LoginsUncounted(PunctualError):
+    """Nobody can log in while Redis does not answer, since tries are counted there; try again in a moment."""
+
+
+class ScopeTooSmall(PunctualError):
+    """The API token may not do this."""
+
+    problem_type = "urn:punctual:scope"
 
 
 class NotFound(PunctualError):

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from rest_framework.permissions import IsAdminUser
 from rest_framework.request import Request
 
-from jobs.api.permissions import OrdinaryUse
+from jobs.api.permissions import WithinScope
 from jobs.api.views import ApiView
 from jobs.services.counting import Standing, read_standing
 
@@ -48,7 +48,7 @@ def _by(name: str, words: str, label: str, numbers: Mapping[str, int]) -> Metric
 
 
 class Metrics(ApiView):
-    permission_classes = [OrdinaryUse, IsAdminUser]
+    permission_classes = [WithinScope, IsAdminUser]
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:

@@ -28,6 +28,13 @@ STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.InvalidInput: HTTPStatus.BAD_REQUEST,
     errors.KeyUsedOtherwise: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotPermitted: HTTPStatus.FORBIDDEN,
+    errors.TokenUnknown: HTTPStatus.UNAUTHORIZED,
+    errors.TokenExpired: HTTPStatus.UNAUTHORIZED,
+    errors.TokenRevoked: HTTPStatus.UNAUTHORIZED,
+    errors.LoginRefused: HTTPStatus.UNAUTHORIZED,
+    errors.TooManyLogins: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.LoginsUncounted: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ScopeTooSmall: HTTPStatus.FORBIDDEN,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.Changed: HTTPStatus.PRECONDITION_FAILED,
@@ -120,6 +127,8 @@ def _of_ours(error: errors.PunctualError) -> HttpResponse:
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         return _try_again(str(error))
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     return Problem(status, str(error), type=error.problem_type).response(headers)
 
 

@@ -7,13 +7,11 @@ from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import executions, logs
 from jobs.api.fields import StrictSerializer
-from jobs.api.permissions import WorkerUse
 from jobs.api.representations import UploadOutput
 from jobs.api.views import ApiView, read_body
 from jobs.api.worker_input import (
@@ -40,17 +38,7 @@ class MovedOutput(serializers.Serializer[Any]):
     status = serializers.ChoiceField([s.value for s in State], source="state")
 
 
-class WorkersPost:
-    """On an address that everybody reads and only a worker writes."""
-
-    def get_permissions(self) -> list[BasePermission]:
-        request: Request = self.request  # type: ignore[attr-defined]
-        return [WorkerUse()] if request.method == "POST" else super().get_permissions()  # type: ignore[misc]
-
-
 class ExecutionStart(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(operation_id="executions_start", request=StartInput, responses={204: None})
     def post(self, request: Request, execution_id: UUID) -> Response:
         hold, values = _read(StartInput, request, execution_id)
@@ -58,7 +46,7 @@ class ExecutionStart(ApiView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class ExecutionLogs(WorkersPost, logs.ExecutionLogs):
+class ExecutionLogs(logs.ExecutionLogs):
     @extend_schema(
         operation_id="executions_append_logs",
         request=LogInput,
@@ -74,7 +62,7 @@ class ExecutionLogs(WorkersPost, logs.ExecutionLogs):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class ExecutionOutputs(WorkersPost, executions.ExecutionOutputs):
+class ExecutionOutputs(executions.ExecutionOutputs):
     @extend_schema(
         operation_id="executions_announce_output",
         request=OutputInput,
@@ -91,8 +79,6 @@ class ExecutionOutputs(WorkersPost, executions.ExecutionOutputs):
 
 
 class ExecutionComplete(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(
         operation_id="executions_complete",
         request=CompleteInput,

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from jobs import conf, storage
 from jobs.api.fields import StrictSerializer, WholeNumberField
-from jobs.api.permissions import WorkerOrOrdinaryUse, WorkerUse, is_worker_token
+from jobs.api.permissions import is_worker_token
 from jobs.api.representations import WorkerOutput
 from jobs.api.views import ApiView, find, read_body
 from jobs.api.worker_input import (
@@ -128,8 +128,6 @@ def own_worker(request: Request, worker_id: UUID) -> Worker:
 
 
 class WorkerTerms(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(operation_id="workers_terms", responses=TermsOutput, description="What a worker must keep to.")
     def get(self, request: Request) -> Response:
         terms = {
@@ -142,8 +140,6 @@ class WorkerTerms(ApiView):
 
 
 class WorkerRegister(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(operation_id="workers_register", request=OfferInput, responses={201: RegistrationOutput})
     def post(self, request: Request) -> Response:
         offer, token = offer_of(read_body(OfferInput, request)), token_of(request)
@@ -154,8 +150,6 @@ class WorkerRegister(ApiView):
 
 
 class WorkerHeartbeat(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(operation_id="workers_heartbeat", request=HeartbeatInput, responses=OrdersOutput)
     def post(self, request: Request, worker_id: UUID) -> Response:
         values = read_body(HeartbeatInput, request)
@@ -165,8 +159,6 @@ class WorkerHeartbeat(ApiView):
 
 
 class WorkerClaim(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(
         operation_id="workers_claim",
         request=ClaimInput,
@@ -186,8 +178,6 @@ class WorkerClaim(ApiView):
 
 
 class WorkerDrain(ApiView):
-    permission_classes = [WorkerOrOrdinaryUse]
-
     @extend_schema(
         operation_id="workers_drain",
         request=DrainInput,
@@ -212,8 +202,6 @@ class WorkerDrain(ApiView):
 
 
 class WorkerLeave(ApiView):
-    permission_classes = [WorkerUse]
-
     @extend_schema(
         operation_id="workers_leave",
         request=StandingInput,

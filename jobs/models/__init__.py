@@ -22,10 +22,11 @@ from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.secret import Secret, VersionSecret
-from jobs.models.token import ApiToken, TokenScope
+from jobs.models.token import LADDER, ApiToken, TokenScope
 from jobs.models.worker import LIVING, Worker, WorkerStatus
 
 __all__ = [
+    "LADDER",
     "LIVING",
     "USE_NETWORK",
     "ApiToken",

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs import conf, sql
@@ -26,6 +25,7 @@ from jobs.services import attempts
 from jobs.services.database import bounded, pooled
 from jobs.services.leases import read_orders
 from jobs.services.secret_grants import open_secrets
+from jobs.services.tokens import in_force
 from jobs.wakeups import WakeListener, worker_channel
 
 Pair = tuple[UUID, int]
@@ -104,7 +104,7 @@ def _is_online(registration: Registration) -> bool:
     status = (
         Worker.objects.filter(id=registration.worker_id, incarnation=registration.incarnation, lease_until__gt=Now())
         # A token that was taken away while the question waited.
-        .filter(Q(token__expires_at__isnull=True) | Q(token__expires_at__gt=Now()), token__owner__is_active=True)
+        .filter(in_force("token__"))
         .exclude(status__in=[WorkerStatus.LOST, WorkerStatus.OFFLINE])
         .values_list("status", flat=True)
         .first()

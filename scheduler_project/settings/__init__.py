@@ -127,7 +127,7 @@ REST_FRAMEWORK = {
         "jobs.api.authentication.BearerTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.permissions.OrdinaryUse"],
+    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.permissions.WithinScope"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.NewestFirst",
@@ -170,6 +170,7 @@ PUNCTUAL_LOG_DAYS = environment.effective_log_days
 PUNCTUAL_LOG_MAX_MB = environment.log_max_mb
 PUNCTUAL_SECRETS_KEYS = environment.secrets_keys.get_secret_value() if environment.secrets_keys else ""
 PUNCTUAL_OWNER_STORAGE_MB = environment.owner_storage_mb
+PUNCTUAL_TOKEN_DAYS = environment.token_days
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()

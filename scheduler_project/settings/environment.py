@@ -62,6 +62,7 @@ class Environment(BaseSettings):
     log_max_mb: int = Field(0, ge=0, validation_alias="PUNCTUAL_LOG_MAX_MB")
 
     owner_storage_mb: int = Field(10_240, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_STORAGE_MB")
+    token_days: int = Field(90, ge=0, le=36_500, validation_alias="PUNCTUAL_TOKEN_DAYS")
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
     waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")
 

@@ -81,8 +81,11 @@ class Command(BaseCommand):
             raise CommandError(
                 f"PUNCTUAL_API_TOKEN is too short to be safe; use at least {MIN_TOKEN_LENGTH} characters."
             )
-        if ApiToken.objects.filter(digest=digest_of(secret), owner=owner).exists():
-            self._say("API token: exists.")
+        known = ApiToken.objects.filter(digest=digest_of(secret), owner=owner).first()
+        if known is not None:
+            # What somebody revoked must not come back to life with the next start.
+            revoked = "revoked, and stays so; set another PUNCTUAL_API_TOKEN."
+            self._say(f"API token: {'exists.' if known.revoked_at is None else revoked}")
             return
         # The former one is no longer anybody's: a rotated secret must stop working.
         replaced, _ = ApiToken.objects.filter(owner=owner, name=TOKEN_NAME).delete()

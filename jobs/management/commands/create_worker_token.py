@@ -17,8 +17,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--owner", required=True, metavar="USER", help="Whose it is; the administrator's, say.")
-        parser.add_argument("--name", default="worker", help="To know it by in the admin, where it is deleted.")
-        parser.add_argument("--days", type=int, default=None, help="How long it is good for; default: until deleted.")
+        parser.add_argument("--name", default="worker", help="To know it by in the list of tokens.")
+        parser.add_argument("--days", type=int, default=None, help="How long it is good for; default: until revoked.")
 
         parser.add_argument("--pool", default="", help="The only pool that it may join; default: any.")
 

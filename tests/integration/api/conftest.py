@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from jobs.models import Execution, Job
-from jobs.services.tokens import new_secret, store_token
+from jobs.models import Execution, Job, TokenScope
+from jobs.services.tokens import new_secret, note_use, store_token
 from tests.factories import make_user
 
 API = "/api/v1"
@@ -24,9 +24,10 @@ def _static_files(settings: Settings, tmp_path: Path) -> None:
     settings.STATIC_ROOT = tmp_path
 
 
-def client_of(user: User) -> APIClient:
+def client_of(user: User, scope: TokenScope = TokenScope.ADMIN) -> APIClient:
     secret = new_secret()
-    store_token(owner=user, name="test", secret=secret)
+    # As if used before: the first use writes, and tests count statements.
+    note_use(store_token(owner=user, name="test", secret=secret, scope=scope).id)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client

@@ -18,7 +18,7 @@ from django.urls import URLPattern
 from rest_framework.test import APIClient
 
 from jobs.api.urls import urlpatterns
-from jobs.models import Artifact, Backfill, Calendar, Execution, Queue, Secret
+from jobs.models import ApiToken, Artifact, Backfill, Calendar, Execution, Queue, Secret
 from tests.factories import make_execution, make_job, make_schedule
 from tests.integration.api.conftest import API
 from tests.integration.api.rest_workers import chunk, join, worker_client
@@ -104,6 +104,13 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("workers/<uuid:worker_id>/claim", "post"): WORKERS,
     ("workers/<uuid:worker_id>/drain", "post"): DRAIN,
     ("workers/<uuid:worker_id>/leave", "post"): WORKERS,
+    ("tokens", "get"): SHARED,
+    ("tokens", "post"): SHARED,
+    ("tokens/self", "get"): Rule(other=None, worker_token=None),
+    ("tokens/self", "delete"): SHARED,
+    ("tokens/<uuid:token_id>", "get"): OWN,
+    ("tokens/<uuid:token_id>", "delete"): OWN,
+    ("login", "post"): Rule(anonymous=400, other=None, worker_token=None),
     ("queues", "get"): SHARED,
     ("queues/<uuid:queue_id>", "get"): SHARED,
     ("schema", "get"): OPEN,
@@ -190,6 +197,7 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
             "artifact_id": Artifact.objects.get(owner=owner).id,
             "secret_id": Secret.objects.create(owner=owner, name="KEY", sealed=b"x").id,
             "worker_id": worker.id,
+            "token_id": ApiToken.objects.get(owner=owner).id,
             "queue_id": Queue.objects.get(name="default").id,
         },
         clients={

@@ -115,7 +115,7 @@ def test_a_queue_that_cannot_be_moved_says_why(admin: Client) -> None:
 
 
 def test_token_is_shown_once_and_works(admin: Client, owner: User) -> None:
-    body = {"scope": "all", "owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
+    body = {"scope": "admin", "owner": owner.pk, "name": "ci", "expires_at_0": "", "expires_at_1": ""}
     page = admin.post("/admin/jobs/apitoken/add/", body, follow=True)
 
     shown = re.search(rb"pun_[\w-]+", page.content)

@@ -36,6 +36,9 @@ NOT_REPEATABLE = {
     "jobs/<uuid:job_id>/resume",
     # A plain hash of its body, kept in the database, could be guessed at; and its name is taken the second time.
     "secrets",
+    # A token is shown once, and stored nowhere.
+    "tokens",
+    "login",
     # Workers have an identity of their own for what they say twice.
     "executions/<uuid:execution_id>/complete",
     "executions/<uuid:execution_id>/logs",

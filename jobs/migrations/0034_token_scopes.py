@@ -1,0 +1,69 @@
+"""Scopes of tokens, when each was last used, and tokens that were revoked and stay as rows.
+
+The check is replaced without a lock for as long as rows are read: added unvalidated, then validated by itself. Each
+statement may be repeated, should the migration be interrupted.
+"""
+
+from django.db import migrations, models
+
+ALTER = """
+ALTER TABLE jobs_apitoken
+  ADD COLUMN IF NOT EXISTS revoked_at timestamptz,
+  ADD COLUMN IF NOT EXISTS last_used_at timestamptz,
+  DROP CONSTRAINT IF EXISTS api_token_scope_known,
+  DROP CONSTRAINT IF EXISTS api_token_scope_is_one,
+  ADD CONSTRAINT api_token_scope_is_one CHECK (scope IN ('read', 'submit', 'operate', 'admin', 'worker')) NOT VALID
+"""
+RENAME = "UPDATE jobs_apitoken SET scope = 'admin' WHERE scope = 'all'"
+VALIDATE = "ALTER TABLE jobs_apitoken VALIDATE CONSTRAINT api_token_scope_is_one"
+
+# What could do less than everything, or nothing any more, must not be able to do everything afterwards.
+UNDO = """
+ALTER TABLE jobs_apitoken DROP CONSTRAINT IF EXISTS api_token_scope_is_one;
+UPDATE jobs_apitoken SET expires_at = least(expires_at, now())
+ WHERE revoked_at IS NOT NULL OR scope IN ('read', 'submit', 'operate');
+UPDATE jobs_apitoken SET scope = 'all' WHERE scope <> 'worker';
+ALTER TABLE jobs_apitoken
+  DROP COLUMN IF EXISTS revoked_at,
+  DROP COLUMN IF EXISTS last_used_at,
+  ADD CONSTRAINT api_token_scope_known CHECK (scope IN ('all', 'worker'))
+"""
+
+
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("jobs", "0033_listing")]
+
+    operations = [
+        migrations.SeparateDatabaseAndState(
+            database_operations=[
+                migrations.RunSQL(ALTER, UNDO),
+                migrations.RunSQL(RENAME, migrations.RunSQL.noop),
+                migrations.RunSQL(VALIDATE, migrations.RunSQL.noop),
+            ],
+            state_operations=[
+                migrations.AddField("apitoken", "revoked_at", models.DateTimeField(editable=False, null=True)),
+                migrations.AddField("apitoken", "last_used_at", models.DateTimeField(
+                    editable=False, help_text="To the minute.", null=True
+                )),
+                migrations.AlterField("apitoken", "expires_at", models.DateTimeField(
+                    blank=True, help_text="Empty: never.", null=True
+                )),
+                migrations.AlterField("apitoken", "scope", models.CharField(
+                    choices=[
+                        ("read", "Read"), ("submit", "Submit"), ("operate", "Operate"), ("admin", "Admin"),
+                        ("worker", "Worker"),
+                    ],
+                    default="read",
+                    help_text="Read, submit, operate, admin: each includes those before it."
+                    " Worker: for `./punctual worker` alone.",
+                    max_length=16,
+                )),
+                migrations.RemoveConstraint("apitoken", "api_token_scope_known"),
+                migrations.AddConstraint("apitoken", models.CheckConstraint(
+                    condition=models.Q(("scope__in", ["read", "submit", "operate", "admin", "worker"])),
+                    name="api_token_scope_is_one",
+                )),
+            ],
+        ),
+    ]
