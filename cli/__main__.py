@@ -12,6 +12,7 @@ from cli.app import app
 from cli.commands import (
     artifacts,
     audit,
+    backfill,
     calendars,
     dead_letters,
     edit,
@@ -34,6 +35,7 @@ COMMANDS = (
     submit,
     edit,
     jobs,
+    backfill,
     calendars,
     secrets,
     executions,

@@ -6,6 +6,7 @@ A command opens the client through `connect`, so that `--help` works without a s
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
@@ -46,6 +47,17 @@ def resolve_job(client: Client, word: str) -> str:
     return named[0].id
 
 
+def resolve_worker(client: Client, word: str) -> str:
+    """The id of a worker that is named by its id or by its name."""
+    if is_id(word):
+        return word
+    named = [worker for worker in client.workers(limit=10_000) if worker.name == word]
+    if len(named) != 1:
+        which = "no worker is" if not named else f"{len(named)} workers are"
+        raise ClientError(f"Of the workers, {which} called {word!r}: ./punctual workers lists them with their ids.")
+    return named[0].id
+
+
 def check_execution_id(word: str) -> str:
     if not is_id(word):
         raise UsageMistakeError(f"{word!r} is not the id of an execution: ./punctual executions lists them.")
@@ -62,7 +74,18 @@ app = typer.Typer(
 )
 
 
+def _without_colour(wanted: bool) -> None:
+    if wanted:
+        # Everything that draws asks the environment, the help of the commands too.
+        os.environ["NO_COLOR"] = "1"
+
+
 @app.callback(invoke_without_command=True)
-def show_help(context: typer.Context) -> None:
+def show_help(
+    context: typer.Context,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="No colours; as NO_COLOR.", callback=_without_colour, is_eager=True)
+    ] = False,
+) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -9,12 +9,15 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
 from cli.client import POLL_SECONDS, Client
 from cli.errors import WaitTimeoutError
 from cli.records import Execution, LogChunk
+from cli.results import Format, write_object
 from cli.terminal import say, write_log
 
 SLOWEST_POLL_SECONDS = 1.0
@@ -90,17 +93,31 @@ def exit_code_of(execution: Execution) -> int:
     return EXIT_FAILED
 
 
-def wait_and_exit(client: Client, execution_id: str, *, deadline: float) -> None:
-    """Stream the log and end this command the way the execution ended."""
-    try:
-        for chunk in follow(client, execution_id, first_attempt=1, deadline=deadline):
-            write_log(chunk.text)
-        execution = client.execution(execution_id)
-    except KeyboardInterrupt:
-        say(f"Stopped waiting; the execution goes on: ./punctual logs -f {execution_id}")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+def wait_and_exit(client: Client, execution_id: str, *, deadline: float, output: Format | None) -> NoReturn:
+    """Stream the log, or in the end print the execution, and end this command the way the execution ended."""
+    with leaving_it_running(execution_id, "waiting"):
+        if output is None:
+            for chunk in follow(client, execution_id, first_attempt=1, deadline=deadline):
+                write_log(chunk.text)
+            execution = client.execution(execution_id)
+        else:
+            execution = client.wait(execution_id, timeout_seconds=deadline - time.monotonic())
+            write_object(execution.raw, output)
     say(describe_end(execution))
     raise typer.Exit(exit_code_of(execution))
+
+
+@contextmanager
+def leaving_it_running(execution_id: str, what: str) -> Iterator[None]:
+    """Ctrl-C ends the command and not the execution, and says what can be done about that."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(
+            f"Stopped {what}; the execution goes on. Follow it: ./punctual logs -f {execution_id} · "
+            f"Cancel it: ./punctual cancel --execution {execution_id}"
+        )
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def describe_end(execution: Execution) -> str:

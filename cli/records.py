@@ -42,6 +42,11 @@ class Job:
             raw=data,
         )
 
+    @property
+    def schedules_shown(self) -> str:
+        schedules = as_objects(self.raw.get("schedules") or [])
+        return "; ".join(optional_text(schedule, "in_words") or "in quarantine" for schedule in schedules)
+
 
 @dataclass(frozen=True)
 class Calendar:

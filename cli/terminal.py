@@ -6,27 +6,19 @@ file a log goes byte for byte.
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Iterable
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from cli.errors import UsageMistakeError
 
 # Cc: control, Cf: marks that turn the direction of text, Cs: halves of characters, Zl and Zp: line breaks.
 _HOSTILE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = frozenset("\u200c\u200d")
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 def neutralise(text: str, *, keep: str = "") -> str:
@@ -64,6 +56,12 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(neutralise(question), abort=True, err=True)
 
 
+def console(*, wrap: bool = True, stderr: bool = False) -> Console:
+    """Without NO_COLOR as rich understands it, which would leave bold and dim: whoever sets it wants plain text."""
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(highlight=False, soft_wrap=not wrap, stderr=stderr, color_system=None if plain else "auto")
+
+
 def write_result(text: str) -> None:
     print(neutralise(text), flush=True)
 
@@ -88,23 +86,6 @@ def write_log_bytes(pieces: Iterable[bytes]) -> None:
         complete, separator, unfinished = (unfinished + piece).rpartition(b"\n")
         write_log((complete + separator).decode("utf-8", errors="replace"))
     write_log(unfinished.decode("utf-8", errors="replace"))
-
-
-def write_json(value: object) -> None:
-    """ASCII only, so that it is harmless on a terminal and exact in a pipe."""
-    print(json.dumps(value, indent=2, default=str))
-
-
-def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    clean = [[neutralise(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        for line in (columns, *clean):
-            print("\t".join(line))
-        return
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for line in clean:
-        table.add_row(*(Text(cell, overflow="fold") for cell in line))
-    Console().print(table)
 
 
 def shown_time(instant: str | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -57,6 +57,15 @@ def parse_instant(word: str, zone: ZoneInfo | None) -> str:
         raise UsageMistakeError(
             f"{word!r} is not a time: write it as 2030-01-31T09:00 or 2030-01-31T09:00+01:00."
         ) from None
+
+
+def parse_moment(word: str) -> str:
+    """`1h` is an hour ago; anything that is no duration is a time."""
+    try:
+        seconds = parse_duration(word)
+    except UsageMistakeError:
+        return parse_instant(word, None)
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
 def parse_date(word: str) -> str:

@@ -9,10 +9,21 @@ import typer
 from cli.app import app, connect
 from cli.commands.options import FormatOption, LimitOption, YesOption
 from cli.errors import UsageMistakeError
-from cli.terminal import Format, confirm, say, shown_time, write_json, write_table
+from cli.results import Column, Format, field, moment, write_data, write_fields, write_list
+from cli.storage_records import KeptArtifact
+from cli.terminal import confirm, say
 from cli.values import is_id
 
 MEGABYTE = 1024 * 1024
+COLUMNS: tuple[Column[KeptArtifact], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("STATUS", field("status")),
+    Column("IN USE", lambda artifact: "yes" if artifact.in_use else "no"),
+    Column("SIZE", field("size")),
+    Column("CREATED", moment("created_at")),
+    Column("SHA256", field("sha256")),
+    Column("VERIFIED", moment("verified_at"), wide=True),
+)
 
 artifacts_app = typer.Typer(help="List the programs and files that jobs run, and delete them.", add_completion=False)
 app.add_typer(artifacts_app, name="artifacts")
@@ -25,14 +36,7 @@ def list_artifacts(context: typer.Context, limit: LimitOption = 50, output: Form
         return
     with connect() as client:
         found = client.artifacts(limit=limit)
-    if output is Format.JSON:
-        write_json([artifact.raw for artifact in found])
-        return
-    rows = [
-        (each.id, each.status, "yes" if each.in_use else "no", str(each.size), shown_time(each.created_at), each.sha256)
-        for each in found
-    ]
-    write_table(("ID", "STATUS", "IN USE", "SIZE", "CREATED", "SHA256"), rows)
+    write_list(found, COLUMNS, output)
 
 
 @artifacts_app.command(name="delete")
@@ -53,9 +57,9 @@ def usage(output: FormatOption = Format.TABLE) -> None:
     """Show how much of the object store you use, and may use."""
     with connect() as client:
         use = client.storage_use()
-    if output is Format.JSON:
-        write_json(use.raw)
+    if output in (Format.JSON, Format.YAML):
+        write_data(use.raw, output)
         return
     quota = [("quota", use.quota)] if use.quota else []
     sizes = [*use.parts, ("used", use.used), *quota]
-    write_table(("STORAGE", "MB"), [(name, f"{size / MEGABYTE:.1f}") for name, size in sizes])
+    write_fields([(name, f"{size / MEGABYTE:.1f}") for name, size in sizes], ("STORAGE", "MB"))

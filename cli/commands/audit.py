@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -10,9 +9,9 @@ import typer
 from cli.answers import JsonObject, as_object, as_objects
 from cli.app import app, connect, resolve_job
 from cli.commands.options import FormatOption
-from cli.errors import UsageMistakeError
-from cli.terminal import Format, say, write_json, write_table
-from cli.values import parse_duration, parse_instant
+from cli.results import Format, write_data, write_fields, write_rows
+from cli.terminal import say
+from cli.values import parse_moment
 
 EXIT_DIFFERENCES = 1
 
@@ -25,43 +24,34 @@ def audit(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Compare what should have fired with what did. Exit code 1 if a difference is not explained."""
-    now = datetime.now(UTC)
-    from_, to = _instant(first, now), None if last is None else _instant(last, now)
+    from_, to = parse_moment(first), None if last is None else parse_moment(last)
     with connect() as client:
         found = client.audit_firings(
             from_=from_, to=to, job_id=None if job is None else resolve_job(client, job)
         )  # fmt: skip
     clean = found.get("clean") is True
-    if output is Format.JSON:
-        write_json(found)
+    if output in (Format.JSON, Format.YAML):
+        write_data(found, output)
     else:
-        _write_report(found)
+        _write_report(found, output)
         say("Every instant is accounted for." if clean else "There are differences that nothing explains.")
     if not clean:
         raise typer.Exit(EXIT_DIFFERENCES)
 
 
-def _instant(word: str, now: datetime) -> str:
-    """`1h` is an hour ago; anything that is no duration is a time."""
-    try:
-        seconds = parse_duration(word)
-    except UsageMistakeError:
-        return parse_instant(word, None)
-    return (now - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
-
-
-def _write_report(found: JsonObject) -> None:
+def _write_report(found: JsonObject, output: Format) -> None:
     rows = [(name, str(value)) for name, value in found.items() if not isinstance(value, dict | list | None)]
     lateness = found.get("lateness_ms")
     if lateness is not None:
         rows += [(f"lateness {name}", f"{value} ms") for name, value in as_object(lateness).items()]
-    write_table(("FIELD", "VALUE"), [row for row in rows if row[0] != "lateness_ms"])
+    write_fields([row for row in rows if row[0] != "lateness_ms"])
     differences = as_objects(found.get("differences"))
     if differences:
-        write_table(
+        write_rows(
             ("DIFFERENCE", "COUNT", "SCHEDULE", "INSTANT"),
             [
                 tuple(str(each.get(key) or "") for key in ("what", "count", "schedule_id", "instant"))
                 for each in differences
             ],
+            output=output,
         )

@@ -8,13 +8,23 @@ import typer
 
 from cli.app import app, connect
 from cli.client import Client
-from cli.commands.options import FormatOption, LimitOption, YesOption
+from cli.commands.options import AnswerOption, FormatOption, LimitOption, YesOption
 from cli.errors import ClientError, UsageMistakeError
 from cli.records import Calendar
-from cli.terminal import Format, confirm, say, write_json, write_result, write_table
+from cli.results import Column, Format, field, moment, write_answer, write_list
+from cli.terminal import confirm, say, write_result
 from cli.values import is_id, parse_date
 
 MOST_CALENDARS = 10_000
+COLUMNS: tuple[Column[Calendar], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("NAME", field("name")),
+    Column("DATES", lambda calendar: len(calendar.dates)),
+    Column("USED BY", field("used_by")),
+    Column("OWNER", field("owner"), wide=True),
+    Column("CREATED", moment("created_at"), wide=True),
+    Column("UPDATED", moment("updated_at"), wide=True),
+)
 
 
 @app.command()
@@ -22,11 +32,7 @@ def calendars(limit: LimitOption = 50, output: FormatOption = Format.TABLE) -> N
     """List calendars."""
     with connect() as client:
         found = client.calendars(limit=limit)
-    if output is Format.JSON:
-        write_json([calendar.raw for calendar in found])
-        return
-    rows = [(calendar.id, calendar.name, str(len(calendar.dates)), str(calendar.used_by)) for calendar in found]
-    write_table(("ID", "NAME", "DATES", "USED BY"), rows)
+    write_list(found, COLUMNS, output)
 
 
 @app.command()
@@ -40,6 +46,7 @@ def calendar(  # noqa: PLR0917  each is an option of the command line
     rename: Annotated[str | None, typer.Option(metavar="NAME", help="Another name.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete it, if no schedule uses it.")] = False,
     yes: YesOption = False,
+    output: AnswerOption = None,
 ) -> None:
     """Print the dates of a calendar, or make or change it. Schedules that use it follow at once."""
     dates, more, less = ([parse_date(word) for word in words or []] for words in (date, add, remove))
@@ -57,11 +64,15 @@ def calendar(  # noqa: PLR0917  each is an option of the command line
         elif found is None and (dates or more):
             made = client.create_calendar(rename or name, sorted({*dates, *more}))
             say(f"Made the calendar {made.name} of {len(made.dates)} dates.")
+            write_answer(made.raw, output)
         elif dates or more or less or rename:
             known = _known(found, name)
             wanted = sorted(dates or ({*known.dates, *more} - set(less)))
             changed = client.edit_calendar(known.id, name=rename, dates=wanted if wanted != list(known.dates) else None)
             say(f"The calendar {changed.name} has {len(changed.dates)} dates; {changed.used_by} schedules use it.")
+            write_answer(changed.raw, output)
+        elif output is not None:
+            write_answer(_known(found, name).raw, output)
         else:
             for day in _known(found, name).dates:
                 write_result(day)

@@ -1,20 +1,43 @@
-"""`retry`, `dead-letters`, `redrive` and `dismiss`: what to do about executions that failed."""
+"""`retry` and `dlq`: what to do about executions that failed."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from cli.app import app, check_execution_id, connect, resolve_job
-from cli.commands.options import ExecutionArgument, FormatOption, LimitOption, WaitLimitOption, WaitOption
+from cli.commands.options import (
+    AnswerOption,
+    ExecutionArgument,
+    FormatOption,
+    LimitOption,
+    WaitLimitOption,
+    WaitOption,
+)
 from cli.following import wait_and_exit
-from cli.terminal import Format, say, shown_time, write_json, write_result, write_table
+from cli.records import Execution
+from cli.results import Column, Format, field, moment, write_answer, write_list
+from cli.terminal import say, write_result
 from cli.values import parse_duration
 
 ExecutionsArgument = Annotated[list[str], typer.Argument(metavar="EXECUTION...", help="The ids of dead letters.")]
+COLUMNS: tuple[Column[Execution], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("JOB", field("job_name")),
+    Column("STATUS", field("status")),
+    Column("REASON", field("reason")),
+    Column("EXIT", lambda execution: execution.exit_shown),
+    Column("FOR", moment("scheduled_for")),
+    Column("ENDED", moment("ended_at")),
+    Column("ATTEMPT", field("attempt"), wide=True),
+    Column("LETTER", field("dead_letter"), wide=True),
+    Column("WORKER", field("worker_id"), wide=True),
+    Column("JOB ID", field("job_id"), wide=True),
+)
 
 
 class Settled(StrEnum):
@@ -24,60 +47,69 @@ class Settled(StrEnum):
 
 
 @app.command()
-def retry(execution: ExecutionArgument, wait: WaitOption = False, wait_limit: WaitLimitOption = "1d") -> None:
+def retry(
+    execution: ExecutionArgument,
+    wait: WaitOption = False,
+    wait_limit: WaitLimitOption = "1d",
+    output: AnswerOption = None,
+) -> None:
     """Try an execution that has ended once more, as a new one. Prints the new one's id."""
     deadline = time.monotonic() + parse_duration(wait_limit)
     execution_id = check_execution_id(execution)
     with connect() as client:
         again = client.retry_execution(execution_id)
         if wait:
-            wait_and_exit(client, again.id, deadline=deadline)
-        write_result(again.id)
+            wait_and_exit(client, again.id, deadline=deadline, output=output)
+    write_answer(again.raw, output, short=again.id)
 
 
-@app.command(name="dead-letters")
+dlq_app = typer.Typer(help="List dead letters, redrive and dismiss them.", add_completion=False)
+app.add_typer(dlq_app, name="dlq")
+
+
+@dlq_app.callback(invoke_without_command=True)
 def dead_letters(
+    context: typer.Context,
     job: Annotated[str | None, typer.Option(help="Only those of this job (id or name).")] = None,
     status: Annotated[Settled, typer.Option(help="Those that were redriven or dismissed, instead.")] = Settled.OPEN,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List executions that failed for good and that nobody has redriven or dismissed yet."""
+    """List dead letters: executions that failed for good and that nobody has redriven or dismissed yet."""
+    if context.invoked_subcommand is not None:
+        return
     with connect() as client:
         job_id = None if job is None else resolve_job(client, job)
         found = client.dead_letters(job_id=job_id, status=status.value, limit=limit)
-    if output is Format.JSON:
-        write_json([execution.raw for execution in found])
-        return
-    rows = [
-        (
-            execution.id,
-            execution.job_name,
-            execution.status,
-            execution.reason or "",
-            execution.exit_shown,
-            shown_time(execution.scheduled_for),
-            shown_time(execution.ended_at),
-        )
-        for execution in found
-    ]
-    write_table(("ID", "JOB", "STATUS", "REASON", "EXIT", "FOR", "ENDED"), rows)
+    write_list(found, COLUMNS, output)
 
 
-@app.command()
-def redrive(executions: ExecutionsArgument) -> None:
+@dlq_app.command()
+def redrive(executions: ExecutionsArgument, output: AnswerOption = None) -> None:
     """Try dead letters once more, each as a new execution. Prints the new ones' ids."""
     ids = [check_execution_id(word) for word in executions]
     with connect() as client:
-        for execution_id in ids:
-            write_result(client.redrive(execution_id).id)
+        _settle(ids, client.redrive, lambda made: write_result(made.id), output)
 
 
-@app.command()
-def dismiss(executions: ExecutionsArgument) -> None:
+@dlq_app.command()
+def dismiss(executions: ExecutionsArgument, output: AnswerOption = None) -> None:
     """Take dead letters off the list. The executions and their logs stay."""
     ids = [check_execution_id(word) for word in executions]
     with connect() as client:
+        _settle(ids, client.dismiss, lambda gone: say(f"Dismissed {gone.id} of {gone.job_name}."), output)
+
+
+def _settle(
+    ids: list[str], verb: Callable[[str], Execution], tell: Callable[[Execution], None], output: Format | None
+) -> None:
+    """One after the other; what was done is told, also where a later one is refused."""
+    done: list[Execution] = []
+    try:
         for execution_id in ids:
-            dismissed = client.dismiss(execution_id)
-            say(f"Dismissed {dismissed.id} of {dismissed.job_name}.")
+            done.append(verb(execution_id))
+            if output is None:
+                tell(done[-1])
+    finally:
+        if output is not None:
+            write_list(done, COLUMNS, output)

@@ -43,11 +43,12 @@ from cli.commands.job_options import (
     secrets_of,
     specification_of,
 )
-from cli.commands.options import JobArgument, YesOption
+from cli.commands.options import AnswerOption, JobArgument, YesOption
 from cli.commands.submit import warn, when
 from cli.errors import UsageMistakeError
 from cli.programs import check_given, prepare_given, prepare_program
 from cli.records import Job
+from cli.results import write_answer
 from cli.terminal import confirm, say
 from cli.values import parse_after
 
@@ -90,6 +91,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     retry_on: RetryOnOption = None,
     max_concurrency: ConcurrencyOption = None,
     network: NetworkOption = None,
+    output: AnswerOption = None,
 ) -> None:
     """Change what is given and leave the rest.
 
@@ -131,6 +133,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
         edited = client.edit_job(job_id, changes)
     say(f"Edited {edited.name}.{when(edited)}")
     warn(edited)
+    write_answer(edited.raw, output)
 
 
 def _schedules(present: Job, wanted: list[dict[str, object]], calendar: str | None) -> list[dict[str, object]]:

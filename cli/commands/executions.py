@@ -7,43 +7,59 @@ from typing import Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect, resolve_job
+from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
 from cli.commands.options import ExecutionArgument, FormatOption, LimitOption
-from cli.following import EXIT_INTERRUPTED, follow
-from cli.terminal import Format, shown_time, write_json, write_log, write_log_bytes, write_table
+from cli.following import follow, leaving_it_running
+from cli.records import Execution
+from cli.results import Column, Format, field, moment, write_list
+from cli.terminal import write_log, write_log_bytes
+from cli.values import parse_moment
 
 # Ctrl-C ends a live view; this only keeps a forgotten one from lasting for ever.
 LONGEST_VIEW_SECONDS = 7 * 86_400
+COLUMNS: tuple[Column[Execution], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("JOB", field("job_name")),
+    Column("STATUS", field("status")),
+    Column("PROGRESS", lambda execution: execution.progress),
+    Column("ATTEMPT", field("attempt")),
+    Column("EXIT", lambda execution: execution.exit_shown),
+    Column("STARTED", moment("started_at")),
+    Column("ENDED", moment("ended_at")),
+    Column("REASON", field("reason"), wide=True),
+    Column("TRIGGER", field("trigger"), wide=True),
+    Column("FOR", moment("scheduled_for"), wide=True),
+    Column("WORKER", field("worker_id"), wide=True),
+    Column("JOB ID", field("job_id"), wide=True),
+)
 
 
 @app.command()
-def executions(
+def executions(  # noqa: PLR0917  each is an option of the command line
     job: Annotated[str | None, typer.Option(help="Only those of this job (id or name).")] = None,
     status: Annotated[str | None, typer.Option(help="Only those in this state, such as failed.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Only those on this worker (id or name).")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only those of this user's jobs.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only those for this time or later; 1h is an hour ago.")
+    ] = None,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List executions."""
+    """List executions, newest first."""
+    first = None if since is None else parse_moment(since)
     with connect() as client:
-        job_id = None if job is None else resolve_job(client, job)
-        found = client.executions(job_id=job_id, status=status, limit=limit)
-    if output is Format.JSON:
-        write_json([execution.raw for execution in found])
-        return
-    rows = [
-        (
-            execution.id,
-            execution.job_name,
-            execution.status,
-            execution.progress,
-            str(execution.attempt),
-            execution.exit_shown,
-            shown_time(execution.started_at),
-            shown_time(execution.ended_at),
+        found = client.executions(
+            job_id=None if job is None else resolve_job(client, job),
+            worker_id=None if worker is None else resolve_worker(client, worker),
+            status=status,
+            queue=queue,
+            owner=owner,
+            scheduled_from=first,
+            limit=limit,
         )
-        for execution in found
-    ]
-    write_table(("ID", "JOB", "STATUS", "PROGRESS", "ATTEMPT", "EXIT", "STARTED", "ENDED"), rows)
+    write_list(found, COLUMNS, output)
 
 
 @app.command()
@@ -61,8 +77,6 @@ def logs(
             return
         first = attempt if attempt is not None else client.execution(execution_id).attempt
         deadline = time.monotonic() + LONGEST_VIEW_SECONDS
-        try:
+        with leaving_it_running(execution_id, "following"):
             for chunk in follow(client, execution_id, first_attempt=first, deadline=deadline):
                 write_log(chunk.text)
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -9,7 +9,8 @@ import typer
 from cli.answers import as_objects
 from cli.app import app, check_execution_id, connect
 from cli.commands.options import ExecutionArgument, FormatOption
-from cli.terminal import Format, write_json, write_result, write_table
+from cli.results import Format, write_data, write_fields
+from cli.terminal import write_result
 
 
 @app.command()
@@ -21,13 +22,14 @@ def explain(
     """Tell why an execution waits: every gate before it that is closed."""
     with connect() as client:
         found = client.explain_execution(check_execution_id(execution))
-    if output is Format.JSON:
-        write_json(found)
+    if output in (Format.JSON, Format.YAML):
+        write_data(found, output)
         return
     write_result(str(found.get("words") or ""))
+    every = every or output is Format.WIDE
     gates = [gate for gate in as_objects(found.get("gates")) if every or gate.get("open") is not True]
     if gates:
         rows = [
             (str(gate.get("gate")), "open" if gate.get("open") else "closed", str(gate.get("words"))) for gate in gates
         ]
-        write_table(("GATE", "IS", "WHY"), rows)
+        write_fields(rows, ("GATE", "IS", "WHY"))

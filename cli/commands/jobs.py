@@ -1,77 +1,112 @@
-"""`jobs`, `show`, `run`, `next` and `cancel`: what can be asked of a job."""
+"""`jobs`, `show`, `run`, `next`, `cancel`, `pause` and `resume`: what can be asked of a job."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect, resolve_job
-from cli.commands.options import FormatOption, JobArgument, LimitOption, WaitLimitOption, WaitOption
-from cli.errors import UsageMistakeError
+from cli.answers import JsonObject
+from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
+from cli.client import Client
+from cli.commands.options import (
+    AnswerOption,
+    FormatOption,
+    JobArgument,
+    LimitOption,
+    WaitLimitOption,
+    WaitOption,
+)
+from cli.errors import ClientError, UsageMistakeError
 from cli.following import wait_and_exit
-from cli.terminal import Format, say, shown_time, write_json, write_result, write_table
-from cli.values import parse_duration
+from cli.records import Instant, Job
+from cli.results import Column, Format, field, moment, write_answer, write_list, write_object
+from cli.terminal import say, shown_time
+from cli.values import is_id, parse_duration
+
+COLUMNS: tuple[Column[Job], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("NAME", field("name")),
+    Column("STATUS", field("status")),
+    Column("NEXT RUN", lambda job: shown_time(next(iter(job.next_instants), None))),
+    Column("OWNER", field("owner"), wide=True),
+    Column("QUEUE", field("queue"), wide=True),
+    Column("PRIORITY", field("priority"), wide=True),
+    Column("RUNTIME", field("runtime"), wide=True),
+    Column("SCHEDULES", lambda job: job.schedules_shown, wide=True),
+    Column("VERSION", field("version"), wide=True),
+    Column("CREATED", moment("created_at"), wide=True),
+    Column("NOTE", field("paused_note"), wide=True),
+)
+INSTANT_COLUMNS: tuple[Column[Instant], ...] = (
+    Column("AT", moment("at")),
+    Column("LOCAL", moment("local")),
+    Column("NOTE", field("note")),
+)
 
 
 @app.command()
-def jobs(
+def jobs(  # noqa: PLR0917  each is an option of the command line
     status: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only jobs of this priority.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
     search: Annotated[str | None, typer.Option(help="Only jobs whose name has this in it.")] = None,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List jobs."""
+    """List jobs, newest first."""
     with connect() as client:
-        found = client.jobs(status=status, search=search, limit=limit)
-    if output is Format.JSON:
-        write_json([job.raw for job in found])
-        return
-    rows = [(job.id, job.name, job.status, shown_time(next(iter(job.next_instants), None))) for job in found]
-    write_table(("ID", "NAME", "STATUS", "NEXT RUN"), rows)
+        found = client.jobs(status=status, queue=queue, priority=priority, owner=owner, search=search, limit=limit)
+    write_list(found, COLUMNS, output)
 
 
 @app.command()
-def show(job: JobArgument, output: FormatOption = Format.TABLE) -> None:
-    """Show all that is known of a job."""
+def show(
+    thing: Annotated[str, typer.Argument(metavar="JOB|EXECUTION", help="The id or name of a job, or an execution's.")],
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show all that is known of a job or of an execution."""
     with connect() as client:
-        found = client.job(resolve_job(client, job))
-    if output is Format.JSON:
-        write_json(found.raw)
-        return
-    write_table(("FIELD", "VALUE"), list(_flatten(found.raw).items()))
+        found = _job_or_execution(client, thing) if is_id(thing) else client.job(resolve_job(client, thing)).raw
+    write_object(found, output)
 
 
-def _flatten(value: object, name: str = "") -> dict[str, str]:
-    """Nested fields as `retry.max_attempts` and `schedules.0.cron`, without those that are empty."""
-    if isinstance(value, Mapping):
-        pairs = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, list):
-        pairs = [(str(index), item) for index, item in enumerate(value)]
-    else:
-        return {} if value is None or value == "" else {name: str(value)}
-    flat: dict[str, str] = {}
-    for key, item in pairs:
-        flat |= _flatten(item, f"{name}.{key}" if name else key)
-    return flat
+def _job_or_execution(client: Client, identifier: str) -> JsonObject:
+    try:
+        return client.job(identifier).raw
+    except ClientError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+    try:
+        return client.execution(identifier).raw
+    except ClientError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+    raise ClientError(
+        f"There is neither a job nor an execution {identifier}: ./punctual jobs and ./punctual executions list them.",
+        status=HTTPStatus.NOT_FOUND,
+    )
 
 
 @app.command()
 def run(
     job: JobArgument,
-    worker: Annotated[str | None, typer.Option(metavar="ID", help="Only on this worker.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Only on this worker (id or name).")] = None,
     wait: WaitOption = False,
     wait_limit: WaitLimitOption = "1d",
+    output: AnswerOption = None,
 ) -> None:
     """Run a job now, whatever its schedules say. Prints the execution's id."""
     deadline = time.monotonic() + parse_duration(wait_limit)
     with connect() as client:
-        execution = client.execute_job(resolve_job(client, job), worker_id=worker)
+        worker_id = None if worker is None else resolve_worker(client, worker)
+        execution = client.execute_job(resolve_job(client, job), worker_id=worker_id)
         if wait:
-            wait_and_exit(client, execution.id, deadline=deadline)
-        write_result(execution.id)
+            wait_and_exit(client, execution.id, deadline=deadline, output=output)
+    write_answer(execution.raw, output, short=execution.id)
 
 
 @app.command(name="next")
@@ -83,17 +118,37 @@ def next_runs(
     """Show when a job runs next."""
     with connect() as client:
         instants = client.next_instants(resolve_job(client, job), count=count)
-    if output is Format.JSON:
-        write_json([instant.raw for instant in instants])
-        return
-    rows = [(shown_time(instant.at), shown_time(instant.local), instant.note or "") for instant in instants]
-    write_table(("AT", "LOCAL", "NOTE"), rows)
+    write_list(instants, INSTANT_COLUMNS, output)
+
+
+@app.command()
+def pause(
+    job: JobArgument,
+    note: Annotated[str, typer.Option(help="Why, for whoever finds it paused.")] = "",
+    output: AnswerOption = None,
+) -> None:
+    """Pause a job: its schedules fire nothing until it is resumed. What runs goes on."""
+    with connect() as client:
+        paused = client.pause_job(resolve_job(client, job), note=note)
+    say(f"The job {paused.name} is {paused.status}. Go on with it: ./punctual resume {paused.id}")
+    write_answer(paused.raw, output)
+
+
+@app.command()
+def resume(job: JobArgument, output: AnswerOption = None) -> None:
+    """Go on with a job that was paused."""
+    with connect() as client:
+        resumed = client.resume_job(resolve_job(client, job))
+    following = f" Next run: {shown_time(resumed.next_instants[0])}." if resumed.next_instants else ""
+    say(f"The job {resumed.name} is {resumed.status}.{following}")
+    write_answer(resumed.raw, output)
 
 
 @app.command()
 def cancel(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The id or the name of a job.")] = None,
     execution: Annotated[str | None, typer.Option(metavar="ID", help="Cancel this one execution instead.")] = None,
+    output: AnswerOption = None,
 ) -> None:
     """Cancel a job and what it runs, or one execution."""
     if (job is None) == (execution is None):
@@ -102,7 +157,9 @@ def cancel(
         if job is not None:
             cancelled = client.cancel_job(resolve_job(client, job))
             say(f"The job {cancelled.name} is {cancelled.status}.")
+            write_answer(cancelled.raw, output)
         elif execution is not None:
             stopped = client.cancel_execution(check_execution_id(execution))
             state = stopped.status if stopped.has_ended else "being cancelled"
             say(f"The execution {stopped.id} is {state}.")
+            write_answer(stopped.raw, output)

@@ -6,11 +6,17 @@ from typing import Annotated
 
 import typer
 
-from cli.terminal import Format
+from cli.results import Format
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="A table to read, or JSON for programs.")]
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", help="A table that fits, a wide one with all, or data for programs.")
+]
+# Of commands that change something: nothing asked for is the id, or no more than a sentence on stderr.
+AnswerOption = Annotated[
+    Format | None, typer.Option("--output", "-o", help="Print all of what was made or changed, in this format.")
+]
 LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WaitOption = Annotated[

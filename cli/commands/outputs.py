@@ -16,14 +16,22 @@ import typer
 
 from cli.app import app, check_execution_id, connect
 from cli.client import Client
-from cli.commands.options import ExecutionArgument, FormatOption, YesOption
+from cli.commands.options import AnswerOption, ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
+from cli.results import Column, Format, field, write_list
 from cli.storage_records import Output
-from cli.terminal import Format, confirm, say, write_json, write_result, write_table
+from cli.terminal import confirm, say, write_result
 from cli.values import safe_output_path
 
 outputs = typer.Typer(help="List, fetch and delete the files that an execution left in out/.", no_args_is_help=False)
 app.add_typer(outputs, name="outputs")
+
+COLUMNS: tuple[Column[Output], ...] = (
+    Column("NAME", field("name"), whole=True),
+    Column("SIZE", field("size")),
+    Column("SHA256", field("sha256")),
+)
+FETCHED_COLUMNS = (*COLUMNS, Column[Output]("PATH", field("path"), whole=True))
 
 
 @outputs.command(name="list")
@@ -31,10 +39,7 @@ def list_outputs(execution: ExecutionArgument, output: FormatOption = Format.TAB
     """List the output files of an execution."""
     with connect() as client:
         found = client.outputs(check_execution_id(execution))
-    if output is Format.JSON:
-        write_json([each.raw for each in found])
-        return
-    write_table(("NAME", "SIZE", "SHA256"), [(each.name, str(each.size), each.sha256) for each in found])
+    write_list(found, COLUMNS, output)
 
 
 @outputs.command(name="get")
@@ -43,6 +48,7 @@ def get_outputs(
     name: Annotated[str | None, typer.Argument(help="One file. Default: all of them.")] = None,
     directory: Annotated[Path, typer.Option("--directory", "-d", help="Where to.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    output: AnswerOption = None,
 ) -> None:
     """Fetch output files. Prints the path of each."""
     with connect() as client:
@@ -51,8 +57,14 @@ def get_outputs(
         if not wanted:
             missing = f"has no output called {name!r}" if name is not None else "has no outputs"
             raise ClientError(f"The execution {execution} {missing}.")
+        fetched: list[Output] = []
         for each in wanted:
-            write_result(str(save_output(client, each, directory, replace=force)))
+            path = save_output(client, each, directory, replace=force)
+            fetched.append(Output.parse({**each.raw, "path": str(path)}))
+            if output is None:
+                write_result(str(path))
+    if output is not None:
+        write_list(fetched, FETCHED_COLUMNS, output)
 
 
 @outputs.command(name="delete")

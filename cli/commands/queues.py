@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from cli.app import app, connect
 from cli.commands.options import FormatOption
-from cli.terminal import Format, write_json, write_table
+from cli.records import Queue
+from cli.results import Column, Format, field, moment, write_list
+
+COLUMNS: tuple[Column[Queue], ...] = (
+    Column("NAME", field("name"), whole=True),
+    Column("STATE", lambda queue: "paused" if queue.paused else "open"),
+    Column("POOL", field("pool")),
+    Column("PRIORITY", field("priority")),
+    Column("AT MOST", field("max_concurrency")),
+    Column("AGING", field("aging_seconds"), wide=True),
+    Column("CREATED", moment("created_at"), wide=True),
+    Column("ID", field("id"), wide=True),
+)
 
 
 @app.command()
@@ -12,17 +24,4 @@ def queues(output: FormatOption = Format.TABLE) -> None:
     """List queues: whether each is open or paused, who serves it, and how many of it run at once."""
     with connect() as client:
         found = client.queues()
-    if output is Format.JSON:
-        write_json([queue.raw for queue in found])
-        return
-    rows = [
-        (
-            queue.name,
-            "paused" if queue.paused else "open",
-            queue.pool,
-            str(queue.priority),
-            "" if queue.max_concurrency is None else str(queue.max_concurrency),
-        )
-        for queue in found
-    ]
-    write_table(("NAME", "STATE", "POOL", "PRIORITY", "AT MOST"), rows)
+    write_list(found, COLUMNS, output)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from cli.app import app, connect, resolve_job
 from cli.commands.options import FormatOption
 from cli.records import FoundLine
-from cli.terminal import Format, neutralise, say, shown_time, write_json
-from cli.values import parse_duration, parse_instant
+from cli.results import Column, Format, field, moment, write_list
+from cli.terminal import console, neutralise, say, shown_time
+from cli.values import parse_duration, parse_instant, parse_moment
+
+COLUMNS: tuple[Column[FoundLine], ...] = (
+    Column("AT", moment("at")),
+    Column("JOB", field("job_name")),
+    Column("EXECUTION", field("execution_id"), whole=True),
+    Column("ATTEMPT", field("attempt")),
+    Column("STREAM", field("stream")),
+    Column("LINE", field("line")),
+)
 
 
 @app.command()
@@ -32,7 +40,8 @@ def search(  # noqa: PLR0917 - options are named by whoever types them
     """Search the logs of all executions."""
     from_ = None if first is None else parse_instant(first, None)
     if since is not None:
-        from_ = (datetime.now(UTC) - timedelta(seconds=parse_duration(since))).isoformat().replace("+00:00", "Z")
+        parse_duration(since)
+        from_ = parse_moment(since)
     with connect() as client:
         found = client.search_logs(
             query,
@@ -43,8 +52,8 @@ def search(  # noqa: PLR0917 - options are named by whoever types them
             stream=stream,
             limit=limit,
         )
-    if output is Format.JSON:
-        write_json([line.raw for line in found.lines])
+    if output is not Format.TABLE:
+        write_list(found.lines, COLUMNS, output)
     else:
         for line in found.lines:
             _write(line)
@@ -65,4 +74,4 @@ def _write(line: FoundLine) -> None:
         shown.append(neutralise(line.line[start:end], keep="\t"), style="not dim bold red")
         done = end
     shown.append(neutralise(line.line[done:], keep="\t"), style="not dim")
-    Console(highlight=False, soft_wrap=True).print(shown)
+    console(wrap=False).print(shown)

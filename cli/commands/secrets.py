@@ -11,13 +11,22 @@ import typer
 
 from cli.app import app, connect
 from cli.client import Client
-from cli.commands.options import FormatOption, LimitOption, YesOption
+from cli.commands.options import AnswerOption, FormatOption, LimitOption, YesOption
 from cli.errors import ClientError, UsageMistakeError
 from cli.records import Secret
-from cli.terminal import Format, confirm, say, shown_time, write_json, write_table
+from cli.results import Column, Format, field, moment, write_answer, write_list
+from cli.terminal import confirm, say
 from cli.values import is_id
 
 LARGEST_BYTES = 64 * 1024
+COLUMNS: tuple[Column[Secret], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("NAME", field("name")),
+    Column("OWNER", field("owner")),
+    Column("VERSION", field("version")),
+    Column("SET", moment("updated_at")),
+    Column("CREATED", moment("created_at"), wide=True),
+)
 SecretArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or its id.")]
 
 secrets_app = typer.Typer(help="List secrets, set and delete them.", add_completion=False)
@@ -31,11 +40,7 @@ def list_secrets(context: typer.Context, limit: LimitOption = 50, output: Format
         return
     with connect() as client:
         found = client.secrets(limit=limit)
-    if output is Format.JSON:
-        write_json([secret.raw for secret in found])
-        return
-    rows = [(each.id, each.name, each.owner, str(each.version), shown_time(each.updated_at)) for each in found]
-    write_table(("ID", "NAME", "OWNER", "VERSION", "SET"), rows)
+    write_list(found, COLUMNS, output)
 
 
 @secrets_app.command(name="set")
@@ -44,6 +49,7 @@ def set_secret(
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the value is, to the last byte.", dir_okay=False)
     ] = None,
+    output: AnswerOption = None,
 ) -> None:
     """Make a secret, or give it a new value: from --file, else from standard input, else typed twice.
 
@@ -53,6 +59,7 @@ def set_secret(
     with connect() as client:
         secret = client.rotate_secret(name, value) if is_id(name) else _create_or_rotate(client, name, value)
     say(f"Made the secret {secret.name}." if secret.version == 1 else f"The secret {secret.name} has a new value.")
+    write_answer(secret.raw, output)
 
 
 @secrets_app.command(name="delete")

@@ -43,12 +43,13 @@ from cli.commands.job_options import (
     secrets_of,
     specification_of,
 )
-from cli.commands.options import WaitLimitOption, WaitOption
+from cli.commands.options import AnswerOption, WaitLimitOption, WaitOption
 from cli.errors import UsageMistakeError
 from cli.following import EXIT_INTERRUPTED, first_execution, wait_and_exit
 from cli.programs import check_given, prepare_given, prepare_program
 from cli.records import Job
-from cli.terminal import say, shown_time, write_result
+from cli.results import Format, write_answer
+from cli.terminal import say, shown_time
 from cli.values import parse_after, parse_duration
 
 
@@ -84,6 +85,7 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     network: NetworkOption = None,
     wait: WaitOption = False,
     wait_limit: WaitLimitOption = "1d",
+    output: AnswerOption = None,
 ) -> None:
     """Submit FILE as a job: now, or when --every, --cron, --at or --after say. Prints the job's id."""
     wait_until = time.monotonic() + parse_duration(wait_limit)
@@ -117,10 +119,9 @@ def submit(  # noqa: PLR0917  each is an option of the command line
         job = client.submit_job(specification)
         say(f"Submitted {job.name}.{when(job)}")
         warn(job)
-        if not wait:
-            write_result(job.id)
-            return
-        _wait_for(client, job, wait_until)
+        if wait:
+            _wait_for(client, job, wait_until, output)
+        write_answer(job.raw, output, short=job.id)
 
 
 def when(job: Job) -> str:
@@ -132,10 +133,10 @@ def warn(job: Job) -> None:
         say(f"Note: {warning}")
 
 
-def _wait_for(client: Client, job: Job, deadline: float) -> None:
+def _wait_for(client: Client, job: Job, deadline: float, output: Format | None) -> None:
     try:
         execution = first_execution(client, job.id, deadline=deadline)
     except KeyboardInterrupt:
-        say(f"Stopped waiting; the job stays: ./punctual show {job.id}")
+        say(f"Stopped waiting; the job stays. See it: ./punctual show {job.id} · Cancel it: ./punctual cancel {job.id}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    wait_and_exit(client, execution.id, deadline=deadline)
+    wait_and_exit(client, execution.id, deadline=deadline, output=output)

@@ -1,39 +1,62 @@
-"""`workers`: where jobs run."""
+"""`workers`: where jobs run, and taking one out of service."""
 
 from __future__ import annotations
 
-from cli.app import app, connect
-from cli.commands.options import FormatOption
-from cli.terminal import Format, say, shown_time, write_json, write_table
+from typing import Annotated
+
+import typer
+
+from cli.app import app, connect, resolve_worker
+from cli.commands.options import AnswerOption, FormatOption
+from cli.records import Worker
+from cli.results import Column, Format, field, moment, write_answer, write_list
+from cli.terminal import say, shown_time
 
 
-@app.command()
-def workers(output: FormatOption = Format.TABLE) -> None:
+def _shown(value: float | None) -> str:
+    return "-" if value is None else str(value)
+
+
+COLUMNS: tuple[Column[Worker], ...] = (
+    Column("ID", field("id"), whole=True),
+    Column("NAME", field("name")),
+    Column("STATUS", lambda worker: f"{worker.status}, refuses work" if worker.refusal else worker.status),
+    Column("HOST", field("host")),
+    Column("POOL", field("pool")),
+    Column("SLOTS", lambda worker: f"{_shown(worker.runs)}/{_shown(worker.slots)}"),
+    Column("LOAD", lambda worker: _shown(worker.load)),
+    Column("AS OF", lambda worker: shown_time(worker.used_at)),
+    Column("CPU", field("cpu"), wide=True),
+    Column("MEMORY", field("memory_mb"), wide=True),
+    Column("DISK", field("disk_mb"), wide=True),
+    Column("BY", field("transport"), wide=True),
+    Column("LEASE UNTIL", moment("lease_until"), wide=True),
+    Column("CAPABILITIES", Worker.able_to),
+)
+
+workers_app = typer.Typer(help="List workers, and drain them.", add_completion=False)
+app.add_typer(workers_app, name="workers")
+
+
+@workers_app.callback(invoke_without_command=True)
+def workers(context: typer.Context, output: FormatOption = Format.TABLE) -> None:
     """List workers: what each runs of what it could, and how busy its machine was when it said so."""
+    if context.invoked_subcommand is not None:
+        return
     with connect() as client:
         found = client.workers()
-    if output is Format.JSON:
-        write_json([worker.raw for worker in found])
-        return
-    rows = [
-        (
-            worker.id,
-            worker.name,
-            f"{worker.status}, refuses work" if worker.refusal else worker.status,
-            worker.host,
-            worker.pool,
-            f"{_shown(worker.runs)}/{_shown(worker.slots)}",
-            _shown(worker.load),
-            shown_time(worker.used_at),
-            worker.able_to(),
-        )
-        for worker in found
-    ]
-    write_table(("ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "LOAD", "AS OF", "CAPABILITIES"), rows)
+    write_list(found, COLUMNS, output)
     for worker in found:
         if worker.refusal:
             say(f"{worker.name} refuses work. {worker.refusal}")
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else str(value)
+@workers_app.command()
+def drain(
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id, or its name.")], output: AnswerOption = None
+) -> None:
+    """Let a worker finish what it holds and give it nothing new, until it is started again. For staff."""
+    with connect() as client:
+        drained = client.drain_worker(resolve_worker(client, worker))
+    say(f"The worker {drained.name} is {drained.status}.")
+    write_answer(drained.raw, output)

@@ -1,4 +1,4 @@
-"""`retry`, `dead-letters`, `redrive` and `dismiss` as processes: what they ask for and what they print."""
+"""`retry` and `dlq` as processes: what they ask for and what they print."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def test_a_retry_that_is_waited_for_gives_the_code_of_the_new_one(server: Record
 @pytest.mark.parametrize(("words", "status"), [([], "open"), (["--status", "dismissed"], "dismissed")])
 def test_dead_letters_are_listed(server: RecordingServer, words: list[str], status: str) -> None:
     server.answer("GET", f"/api/v1/dead-letters?status={status}&limit=50", {"results": [LETTER], "next": None})
-    ended = punctual("dead-letters", *words, url=server.url)
+    ended = punctual("dlq", *words, url=server.url)
     assert (
         ended.stdout.splitlines()[1] == f"{DEAD}\tnightly\tfailed\texit\t7\t2030-01-01 00:00:00Z\t2030-01-01 00:05:00Z"
     )
-    assert json.loads(punctual("dead-letters", *words, "-o", "json", url=server.url).stdout) == [LETTER]
+    assert json.loads(punctual("dlq", *words, "-o", "json", url=server.url).stdout) == [LETTER]
 
 
 def test_several_are_redriven_or_dismissed_by_one_command(server: RecordingServer) -> None:
     for letter in (DEAD, NEW):
         server.answer("POST", f"/api/v1/dead-letters/{letter}/redrive", AGAIN, status=201)
         server.answer("POST", f"/api/v1/dead-letters/{letter}/dismiss", LETTER)
-    redriven = punctual("redrive", DEAD, NEW, url=server.url)
+    redriven = punctual("dlq", "redrive", DEAD, NEW, url=server.url)
     assert (redriven.returncode, redriven.stdout) == (0, f"{NEW}\n{NEW}\n")
-    dismissed = punctual("dismiss", DEAD, url=server.url)
+    dismissed = punctual("dlq", "dismiss", DEAD, url=server.url)
     assert (dismissed.returncode, dismissed.stdout) == (0, "")
     assert dismissed.stderr == f"Dismissed {DEAD} of nightly.\n"
     assert asked(server) == [
@@ -62,5 +62,5 @@ def test_several_are_redriven_or_dismissed_by_one_command(server: RecordingServe
 
 
 def test_one_wrong_id_among_several_sends_nothing(server: RecordingServer) -> None:
-    assert punctual("dismiss", DEAD, "x", url=server.url).returncode == 2
+    assert punctual("dlq", "dismiss", DEAD, "x", url=server.url).returncode == 2
     assert server.requests == []

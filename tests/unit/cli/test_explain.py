@@ -42,6 +42,11 @@ def test_a_word_that_is_no_id_is_refused(server: RecordingServer) -> None:
 def test_a_run_may_name_its_worker(server: RecordingServer) -> None:
     address = f"/api/v1/jobs/{EXECUTION}/execute"
     server.answer("POST", address, {"id": "E", "job_id": EXECUTION, "status": "ready"}, status=201)
-    punctual("run", EXECUTION, "--worker", "W", url=server.url)
+    workers = [{"id": word, "name": word.lower(), "status": "online"} for word in ("V", "W")]
+    server.answer("GET", "/api/v1/workers?limit=100", {"results": workers, "next": None})
+    punctual("run", EXECUTION, "--worker", "w", url=server.url)
     punctual("run", EXECUTION, url=server.url)
-    assert [json.loads(asked.body) for asked in server.requests] == [{"worker_id": "W"}, {}]
+    sent = [json.loads(asked.body) for asked in server.requests if asked.method == "POST"]
+    assert sent == [{"worker_id": "W"}, {}]
+    unknown = punctual("run", EXECUTION, "--worker", "x", url=server.url)
+    assert (unknown.returncode, "no worker is called 'x'" in unknown.stderr) == (4, True)

@@ -1,0 +1,197 @@
+"""What a command prints of what the server answered, in the format that was asked for: one way for all commands.
+
+On a terminal a list fits its width and no row is wrapped; into a pipe, and with `wide`, nothing is cut. JSON and
+YAML are ASCII only, so they are harmless on a terminal and exact in a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+from rich.text import Text
+
+from cli.answers import JsonObject, optional_text
+from cli.terminal import console, neutralise, shown_time, write_result
+
+GAP = 1
+# To these, columns shrink where a terminal is narrow: those that are there to be copied come last.
+NARROWEST = 6
+NARROWEST_COPIED = 12
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Answered(Protocol):
+    @property
+    def raw(self) -> JsonObject: ...
+
+
+Item = TypeVar("Item", bound=Answered)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Item]):
+    """`wide`: only where there is room for all; `whole`: there to be copied, and cut last."""
+
+    title: str
+    cell: Callable[[Item], object]
+    wide: bool = False
+    whole: bool = False
+
+
+def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: Format) -> None:
+    if output in (Format.JSON, Format.YAML):
+        write_data([item.raw for item in found], output)
+        return
+    chosen = [column for column in columns if output is Format.WIDE or not column.wide]
+    rows = [[_text(column.cell(item)) for column in chosen] for item in found]
+    whole = [index for index, column in enumerate(chosen) if column.whole]
+    write_rows([column.title for column in chosen], rows, whole=whole, output=output)
+
+
+def write_object(raw: JsonObject, output: Format) -> None:
+    """Every field on a line of its own; one that is too long goes on below itself."""
+    if output in (Format.JSON, Format.YAML):
+        write_data(raw, output)
+    else:
+        write_fields(list(flatten(raw).items()))
+
+
+def write_answer(raw: JsonObject, output: Format | None, *, short: str = "") -> None:
+    """What a command made or changed: the thing itself where a format was asked for, else its id or nothing."""
+    if output is not None:
+        write_object(raw, output)
+    elif short:
+        write_result(short)
+
+
+def write_data(value: object, output: Format) -> None:
+    print(_as_yaml(value) if output is Format.YAML else json.dumps(value, indent=2, default=str), flush=True)
+
+
+def write_fields(rows: Sequence[Sequence[str]], titles: Sequence[str] = ("FIELD", "VALUE")) -> None:
+    """Few lines that have to be read in full: nothing is cut, and what is too long is wrapped in its column."""
+    clean = [[neutralise(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _write_lines([titles, *clean])
+        return
+    table = Table(*titles, box=None, header_style="bold", pad_edge=False)
+    for line in clean:
+        table.add_row(*(Text(cell, overflow="fold") for cell in line))
+    console().print(table)
+
+
+def write_rows(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: Sequence[int] = (0,),
+    output: Format = Format.TABLE,
+) -> None:
+    clean = [[neutralise(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _write_lines([titles, *clean])
+        return
+    screen = console(wrap=False)
+    widths = [max(map(cell_len, column)) for column in zip(titles, *clean, strict=True)]
+    if output is not Format.WIDE:
+        widths = fit(widths, screen.width, whole)
+    for number, line in enumerate([titles, *clean]):
+        cells = [set_cell_size(cut(cell, width), width) for cell, width in zip(line, widths, strict=True)]
+        screen.print(Text((" " * GAP).join(cells).rstrip(), style="" if number else "bold"))
+
+
+def fit(widths: Sequence[int], room: int, whole: Sequence[int]) -> list[int]:
+    """The widths, the widest made narrower until all of them are in the room, or none can be."""
+    fitted = list(widths)
+    for narrowest, able in (
+        (NARROWEST, [index for index in range(len(fitted)) if index not in whole]),
+        (NARROWEST_COPIED, list(whole)),
+        (1, list(range(len(fitted)))),
+    ):
+        while sum(fitted) + GAP * (len(fitted) - 1) > room:
+            widest = max(able, key=lambda index: fitted[index], default=None)
+            if widest is None or fitted[widest] <= narrowest:
+                break
+            fitted[widest] -= 1
+    return fitted
+
+
+def cut(cell: str, width: int) -> str:
+    """A name is told by both of its ends, a sentence by how it begins."""
+    if cell_len(cell) <= width:
+        return cell
+    if width <= 4 or " " in cell:
+        return set_cell_size(cell, max(width - 1, 0)).rstrip() + "…"
+    tail = (width - 1) // 2
+    return set_cell_size(cell, width - 1 - tail) + "…" + _last_cells(cell, tail)
+
+
+def _last_cells(cell: str, width: int) -> str:
+    end = len(cell)
+    while end and cell_len(cell[end - 1 :]) <= width:
+        end -= 1
+    return cell[end:]
+
+
+def flatten(value: object, name: str = "") -> dict[str, str]:
+    """Nested fields as `retry.max_attempts` and `schedules.0.cron`, without those that are empty."""
+    if isinstance(value, Mapping):
+        pairs = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        pairs = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return {} if value is None or value == "" else {name: str(value)}
+    flat: dict[str, str] = {}
+    for key, item in pairs:
+        flat |= flatten(item, f"{name}.{key}" if name else key)
+    return flat
+
+
+def field(name: str) -> Callable[[Answered], object]:
+    """A cell that is a field of the answer as it is."""
+    return lambda item: item.raw.get(name)
+
+
+def moment(name: str) -> Callable[[Answered], object]:
+    """A cell that is a time."""
+    return lambda item: shown_time(optional_text(item.raw, name))
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else str(cell)
+
+
+def _write_lines(lines: Iterable[Sequence[str]]) -> None:
+    for line in lines:
+        print("\t".join(line))
+
+
+def _as_yaml(value: object) -> str:
+    # Reading the module takes as long as a short command does.
+    import yaml  # noqa: PLC0415
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def written(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, written)
+    text: str = yaml.dump(
+        value, Dumper=Dumper, default_flow_style=False, sort_keys=False, allow_unicode=False, width=sys.maxsize
+    )
+    return text.removesuffix("\n")

@@ -1,0 +1,144 @@
+"""One way of printing for all commands: a table that fits, a wide one, JSON and YAML that say the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from fcntl import ioctl
+from pathlib import Path
+from termios import TIOCSWINSZ
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from cli.results import Format, cut, fit, flatten, write_answer, write_data
+from tests.unit.cli.server import RecordingServer
+from tests.unit.cli.test_command_line import punctual
+
+COMMANDS = Path(__file__).resolve().parents[3] / "cli" / "commands"
+IDENTIFIER = "0198c0de-0000-7000-8000-000000000001"
+JOB: dict[str, object] = {
+    "id": IDENTIFIER, "name": "the-nightly-report-of-all-that-was-sold-in-europe-and-elsewhere", "status": "scheduled",
+    "owner": "an\x1b[2Jna", "queue": "default", "schedules": [{"in_words": "every day", "next_instant": None}],
+}  # fmt: skip
+
+
+def on_a_terminal(*words: str, url: str, columns: int, **environment: str) -> str:
+    """What the command writes to a terminal of that width."""
+    ours, theirs = os.openpty()
+    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+    subprocess.run(
+        [sys.executable, "-m", "cli", *words], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, timeout=60,
+        check=True, env=kept | {"TERM": "xterm", "PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"} | environment,
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    # Reading a terminal that nobody holds any more ends with an error instead of an end.
+    with suppress(OSError):
+        while piece := os.read(ours, 4096):
+            seen += piece
+    os.close(ours)
+    return seen.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_list_fits_its_terminal_and_keeps_what_is_there_to_be_copied(server: RecordingServer, columns: int) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [JOB], "next": None})
+    shown = on_a_terminal("jobs", url=server.url, columns=columns)
+    head, row = shown.splitlines()
+    assert "\x1b[1m" in head
+    assert row.startswith(f"{IDENTIFIER} the")
+    assert cell_len(row) <= columns
+    assert "…" in row
+
+
+def test_a_wide_list_has_all_columns_and_cuts_nothing(server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [JOB], "next": None})
+    head, row = on_a_terminal("--no-color", "jobs", "-o", "wide", url=server.url, columns=60).splitlines()
+    assert head.split()[:4] == ["ID", "NAME", "STATUS", "NEXT"]
+    assert "\x1b" not in head
+    for words in (IDENTIFIER, str(JOB["name"]), "an\\x1b[2Jna", "default", "every day"):
+        assert words in row
+
+
+def test_no_colour_is_shown_where_none_is_wanted(server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [JOB], "next": None})
+    assert "\x1b" not in on_a_terminal("jobs", url=server.url, columns=100, NO_COLOR="1")
+
+
+def test_a_thing_that_was_changed_is_printed_in_the_format_that_was_asked_for(server: RecordingServer) -> None:
+    server.answer("POST", f"/api/v1/jobs/{IDENTIFIER}/pause", JOB)
+    quiet = punctual("pause", IDENTIFIER, "--note", "moving", url=server.url)
+    assert (quiet.returncode, quiet.stdout) == (0, "")
+    assert json.loads(server.requests[0].body) == {"note": "moving"}
+    told = punctual("pause", IDENTIFIER, "-o", "yaml", url=server.url)
+    assert yaml.safe_load(told.stdout) == JOB
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_json_and_yaml_say_the_same_in_ascii(value: object) -> None:
+    import contextlib
+    import io
+
+    for output, read in ((Format.JSON, json.loads), (Format.YAML, yaml.safe_load)):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            write_data([value, value], output)
+        text = printed.getvalue()
+        assert text.isascii()
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+        assert read(text) == [value, value]
+        assert output is Format.JSON or "&id" not in text
+
+
+def test_yaml_is_written_in_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    write_answer({"script": "echo a\necho b\n", "args": ["no", "1"], "at": "2030-01-01"}, Format.YAML)
+    assert capsys.readouterr().out == "script: |\n  echo a\n  echo b\nargs:\n- 'no'\n- '1'\nat: '2030-01-01'\n"
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=9), st.integers(1, 250))
+def test_widths_shrink_until_they_fit_and_no_further(widths: list[int], room: int) -> None:
+    fitted = fit(widths, room, [0])
+    taken = sum(fitted) + len(fitted) - 1
+    assert all(1 <= narrow <= wide for narrow, wide in zip(fitted, widths, strict=True))
+    assert taken <= room or set(fitted) == {1}
+    assert fitted == widths or taken == room or set(fitted) == {1}
+    # What is there to be copied is cut only when the others are as narrow as they may be.
+    assert fitted[0] == widths[0] or all(width <= 6 for width in fitted[1:])
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z", "M"])), st.integers(1, 30))
+def test_what_is_cut_has_the_room_it_was_given(text: str, width: int) -> None:
+    assert cell_len(cut(text, width)) <= width
+    if cell_len(text) <= width:
+        assert cut(text, width) == text
+
+
+def test_a_name_keeps_both_ends_and_a_sentence_its_beginning() -> None:
+    assert cut("nightly-report-europe", 11) == "night…urope"
+    assert cut("no worker is free", 11) == "no worker…"
+
+
+def test_fields_are_flattened_without_the_empty_ones() -> None:
+    assert flatten({"a": {"b": 1, "c": None}, "d": [{"e": "x"}], "f": ""}) == {"a.b": "1", "d.0.e": "x"}
+
+
+def test_no_command_has_a_way_of_printing_of_its_own() -> None:
+    """A format that one command forgets is one that nobody can rely on."""
+    own = {path.name for path in COMMANDS.glob("*.py") if re.search(r"\bjson\.dumps|Format\.JSON:", path.read_text())}
+    assert own == set()
