@@ -7,10 +7,11 @@ short time-outs, and after an error no further try for a moment.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 from uuid import UUID
 
@@ -58,8 +59,24 @@ class HurriedRedis:
             logger.warning("Redis does not answer in time; it is left alone for a moment: %s", error)
             return None
 
+    def run(self, script: str, key: str, *arguments: str | int | bytes) -> object:
+        """A script as `attempt` runs a command: one step to all others, and one round trip once Redis knows it."""
+
+        def evaluate(client: redis.Redis) -> object:
+            try:
+                return client.evalsha(_name_of(script), 1, key, *arguments)
+            except redis.exceptions.NoScriptError:
+                return client.eval(script, 1, key, *arguments)
+
+        return self.attempt(evaluate)
+
     def close(self) -> None:
         self.client.close()
+
+
+@cache
+def _name_of(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 class Waker:

@@ -40,11 +40,24 @@ NOT_MODIFIED = OpenApiResponse(description="It is still as the ETag in If-None-M
 def show(request: Request, shown: Shown, *, moving: Collection[str] | None = None) -> HttpResponse:
     """The representation with its tag, or 304; `moving`: see `tag_of`."""
     body: bytes = JSONRenderer().render(shown)
-    tag = _quoted(_hash(body), shown, moving)
-    known = _tags(request.headers.get("If-None-Match", ""))
-    if "*" in known or tag in known:
+    return show_rendered(request, body, _quoted(_hash(body), shown, moving))
+
+
+def show_rendered(request: Request, body: bytes, tag: str | None = None) -> HttpResponse:
+    """The same of what was rendered before; without a tag: it is nothing that somebody edits."""
+    tag = tag or tag_of_rendered(body)
+    if is_known(request, tag):
         return HttpResponse(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": tag})
     return HttpResponse(body, content_type=JSONRenderer.media_type, headers={"ETag": tag})
+
+
+def is_known(request: Request, tag: str) -> bool:
+    known = _tags(request.headers.get("If-None-Match", ""))
+    return "*" in known or tag in known
+
+
+def tag_of_rendered(body: bytes) -> str:
+    return f'"{_hash(body)}"'
 
 
 def tag_of(shown: Shown, *, moving: Collection[str] | None = None) -> str:

@@ -8,14 +8,12 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import storage
-from jobs.api.conditional import IF_NONE_MATCH, NOT_MODIFIED, show
 from jobs.api.fields import InstantField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of, results_of
@@ -56,16 +54,6 @@ class Executions(ApiView):
         filters = ExecutionFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
         listing = list_executions(user, filters, ordering)
         return walked_page(executions_of(user), listing, ordering, request, ExecutionOutput)
-
-
-class ExecutionDetail(ApiView):
-    @extend_schema(
-        operation_id="executions_read",
-        parameters=[IF_NONE_MATCH],
-        responses={200: ExecutionOutput, 304: NOT_MODIFIED},
-    )
-    def get(self, request: Request, execution_id: UUID) -> HttpResponse:
-        return show(request, ExecutionOutput(find(executions_of(user_of(request)), execution_id)).data)
 
 
 class ExecutionCancel(ApiView):

@@ -14,7 +14,7 @@ from jobs.models import Delivery
 from jobs.outcome import Verdict
 from jobs.protocol import Claimed, Hold, Moved, Report
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import endings, transitions
+from jobs.services import endings, status_cache, transitions
 from jobs.services.database import bounded
 from jobs.services.outputs import MAX_ERROR_LENGTH, publish_outputs
 from jobs.services.secret_grants import open_secrets
@@ -49,7 +49,7 @@ def finish_attempt(hold: Hold, report: Report) -> Moved:
     else:
         # What is to be tried again is due at a time of its own.
         wakeups.wake_beat()
-    wakeups.wake_followers(hold.execution_id)
+    status_cache.tell_change(hold.execution_id)
     return moved
 
 

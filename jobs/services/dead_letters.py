@@ -13,6 +13,7 @@ from django.db import transaction
 from jobs import sql
 from jobs.errors import Conflict, NotFound
 from jobs.models import DeadLetter, Execution
+from jobs.services import status_cache
 from jobs.services.database import bounded
 
 
@@ -44,3 +45,4 @@ def settle(execution: Execution, becomes: DeadLetter, *, event: str, by: str, **
             "detail": json.dumps({"by": by} | detail),
         },
     )
+    status_cache.tell_change(execution.id)
