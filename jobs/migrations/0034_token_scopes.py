@@ -17,15 +17,20 @@ ALTER TABLE jobs_apitoken
 RENAME = "UPDATE jobs_apitoken SET scope = 'admin' WHERE scope = 'all'"
 VALIDATE = "ALTER TABLE jobs_apitoken VALIDATE CONSTRAINT api_token_scope_is_one"
 
-# What could do less than everything, or nothing any more, must not be able to do everything afterwards.
+# What could do less than everything, or nothing any more, must not be able to do everything afterwards. Undone in this
+# order from below: rows first, while no check stands in the way of either name, then the columns.
+UNCHECK = "ALTER TABLE jobs_apitoken DROP CONSTRAINT IF EXISTS api_token_scope_is_one"
+NARROW = """
+UPDATE jobs_apitoken
+   SET scope = CASE scope WHEN 'worker' THEN 'worker' ELSE 'all' END,
+       expires_at = CASE WHEN revoked_at IS NOT NULL OR scope IN ('read', 'submit', 'operate')
+                         THEN least(expires_at, now()) ELSE expires_at END
+"""
 UNDO = """
-ALTER TABLE jobs_apitoken DROP CONSTRAINT IF EXISTS api_token_scope_is_one;
-UPDATE jobs_apitoken SET expires_at = least(expires_at, now())
- WHERE revoked_at IS NOT NULL OR scope IN ('read', 'submit', 'operate');
-UPDATE jobs_apitoken SET scope = 'all' WHERE scope <> 'worker';
 ALTER TABLE jobs_apitoken
   DROP COLUMN IF EXISTS revoked_at,
   DROP COLUMN IF EXISTS last_used_at,
+  DROP CONSTRAINT IF EXISTS api_token_scope_known,
   ADD CONSTRAINT api_token_scope_known CHECK (scope IN ('all', 'worker'))
 """
 
@@ -38,8 +43,8 @@ class Migration(migrations.Migration):
         migrations.SeparateDatabaseAndState(
             database_operations=[
                 migrations.RunSQL(ALTER, UNDO),
-                migrations.RunSQL(RENAME, migrations.RunSQL.noop),
-                migrations.RunSQL(VALIDATE, migrations.RunSQL.noop),
+                migrations.RunSQL(RENAME, NARROW),
+                migrations.RunSQL(VALIDATE, UNCHECK),
             ],
             state_operations=[
                 migrations.AddField("apitoken", "revoked_at", models.DateTimeField(editable=False, null=True)),
