@@ -14,7 +14,7 @@ from jobs.models import ApiToken, Execution, TokenScope
 from jobs.protocol import Registration
 from jobs.services import transitions
 from jobs.services.attempts import claim_attempt
-from jobs.services.tokens import digest_of, new_secret, store_token
+from jobs.services.tokens import digest_of, new_secret, note_use, store_token
 from jobs.services.transitions import Assignment
 from tests.factories import hold_of, make_user
 from tests.integration.api.conftest import API
@@ -26,7 +26,8 @@ NAME_TAKEN = "urn:punctual:worker-name-taken"
 
 def worker_client(owner: User | None = None) -> tuple[APIClient, ApiToken]:
     secret = new_secret()
-    store_token(owner=owner or make_user(), name="worker", secret=secret, scope=TokenScope.WORKER)
+    # As if used before, as `client_of` does.
+    note_use(store_token(owner=owner or make_user(), name="worker", secret=secret, scope=TokenScope.WORKER).id)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client, ApiToken.objects.get(digest=digest_of(secret))
