@@ -31,7 +31,7 @@ def punctual_web(room: Laboratory) -> Iterator[Client]:
     port = next(free_ports())
     serve = ("--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--blocking-threads", "32")
     argv = (sys.executable, "-m", "granian", *serve, "scheduler_project.wsgi:application")
-    settings = {"ALLOWED_HOSTS": "127.0.0.1", "PUNCTUAL_HTTPS": "false"}
+    settings = {"ALLOWED_HOSTS": "127.0.0.1", "PUNCTUAL_HTTPS": "false", "PUNCTUAL_REQUESTS_PER_MINUTE": "0"}
     with MeasuredProcess("web", argv, room.directory, settings) as process:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + START_SECONDS

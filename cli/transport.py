@@ -18,6 +18,9 @@ from cli.errors import ClientError, ServerFailureError, UnauthorisedError, Unrea
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 RETRY_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
+# Who makes too many requests is told when to go on, and does so, but does not wait for ever.
+LONGEST_REST_SECONDS = 60
+RESTS = 5
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Parameters = Mapping[str, str | int]
@@ -75,12 +78,18 @@ class Transport:
     def upload(self, method: str, url: str, headers: Mapping[str, str], content: Iterable[bytes]) -> None:
         """The bytes of an artifact, to the storage: its presigned address is all the right it needs."""
         request = self._http.build_request(method, url, headers=dict(headers), content=content)
-        with _storage_errors(), self._answer(request) as response:
+        with _storage_errors(), self._answer(request, rests=0) as response:
             _read(response)
 
     @contextmanager
-    def _answer(self, request: httpx.Request, *, pauses: tuple[float, ...] = ()) -> Iterator[httpx.Response]:
+    def _answer(
+        self, request: httpx.Request, *, pauses: tuple[float, ...] = (), rests: int = RESTS
+    ) -> Iterator[httpx.Response]:
         response = self._connect(request, pauses)
+        while rests and (rest := _rest_asked_for(response)) is not None:
+            response.close()
+            time.sleep(rest)
+            rests, response = rests - 1, self._connect(request, pauses)
         try:
             if not response.is_success:
                 _read(response)
@@ -114,6 +123,14 @@ class Transport:
 def _in_progress(response: httpx.Response) -> bool:
     """Whether the server is still at work on the same request, whose answer we did not get."""
     return response.status_code == httpx.codes.CONFLICT and "Retry-After" in response.headers
+
+
+def _rest_asked_for(response: httpx.Response) -> int | None:
+    """The seconds after which to go on, of who has made too many requests: nothing was done for this one."""
+    said = response.headers.get("Retry-After", "")
+    if response.status_code != httpx.codes.TOO_MANY_REQUESTS or not (said.isascii() and said.isdigit()):
+        return None
+    return int(said) if len(said) < 4 and int(said) <= LONGEST_REST_SECONDS else None
 
 
 @contextmanager

@@ -101,6 +101,17 @@ class Changed(PunctualError):
     """Somebody has changed it since you read it: read it again, and send your change with the new ETag."""
 
 
+class TooManyRequests(PunctualError):
+    """More requests than are allowed in a minute; wait a moment, or ask for a larger quota."""
+
+    def __init__(self, limit: int, retry_seconds: int) -> None:
+        super().__init__(
+            f"You may make {limit} requests a minute, and have; try again in {retry_seconds} s, or ask for a larger"
+            " quota."
+        )
+        self.retry_after_seconds = retry_seconds
+
+
 class IllegalTransition(Conflict):
     """The execution is in a state that this move does not start from."""
 

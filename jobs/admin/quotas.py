@@ -11,7 +11,7 @@ from jobs.services.storage_quota import MEGABYTE, read_use
 
 @admin.register(OwnerQuota)
 class OwnerQuotaAdmin(ModelAdmin[OwnerQuota]):
-    list_display = ["owner", "storage_mb", "used"]
+    list_display = ["owner", "storage_mb", "used", "requests_per_minute"]
     list_select_related = ["owner"]
     list_per_page = 50
     search_fields = ["owner__username"]

@@ -39,6 +39,7 @@ STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.Changed: HTTPStatus.PRECONDITION_FAILED,
     errors.ArtifactHashMismatch: HTTPStatus.CONFLICT,
+    errors.TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     errors.QuotaExceeded: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.WorkerLeaseLost: HTTPStatus.CONFLICT,
     errors.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -27,10 +27,19 @@ from jobs.api import (
     worker_runs,
     worker_standing,
 )
+from jobs.api.limiting import Limited
 from jobs.api.schema import BearerTokenScheme
 
 # Known to drf-spectacular by having been imported.
 SCHEMES = [BearerTokenScheme]
+
+
+class Schema(Limited, SpectacularAPIView):
+    pass
+
+
+class Docs(Limited, SpectacularSwaggerView):
+    pass
 
 
 @csrf_exempt
@@ -89,8 +98,8 @@ urlpatterns = [
     path("usage", usage.Usage.as_view()),
     path("queues", fleet.Queues.as_view()),
     path("queues/<uuid:queue_id>", fleet.QueueDetail.as_view()),
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    path("schema", Schema.as_view(), name="schema"),
+    path("docs", Docs.as_view(url_name="schema"), name="docs"),
     # Also while DEBUG shows its own pages for addresses that do not exist.
     re_path("", nothing_here),
 ]

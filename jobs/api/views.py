@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, Serializer
 from rest_framework.views import APIView
 
+from jobs.api.limiting import Limited
 from jobs.api.pagination import NewestFirst
 from jobs.errors import InvalidInput
 from jobs.querysets.walking import Listing
@@ -49,7 +50,7 @@ class AlwaysJSON(BaseContentNegotiation):
         return first, first.media_type or ""
 
 
-class ApiView(APIView):
+class ApiView(Limited, APIView):
     content_negotiation_class = AlwaysJSON
     parser_classes = [ShallowJSONParser]
 

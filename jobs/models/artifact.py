@@ -78,13 +78,18 @@ class Output(models.Model):
 
 
 class OwnerQuota(models.Model):
-    """What one owner may keep in the object store, where that is not what everybody may."""
+    """What one owner may use, where that is not what everybody may; what is empty is as it is for everybody."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="quota")
     storage_mb = models.PositiveIntegerField(
-        help_text="Artifacts, published outputs and archived logs together, in megabytes; 0: without limit."
+        null=True,
+        blank=True,
+        help_text="Artifacts, published outputs and archived logs together, in megabytes; 0: without limit.",
+    )
+    requests_per_minute = models.PositiveIntegerField(
+        null=True, blank=True, help_text="With all tokens together; 0: without limit."
     )
 
     def __str__(self) -> str:
-        return f"{self.storage_mb} MB of {self.owner_id}"
+        return f"quota of {self.owner_id}"

@@ -171,6 +171,7 @@ PUNCTUAL_LOG_MAX_MB = environment.log_max_mb
 PUNCTUAL_SECRETS_KEYS = environment.secrets_keys.get_secret_value() if environment.secrets_keys else ""
 PUNCTUAL_OWNER_STORAGE_MB = environment.owner_storage_mb
 PUNCTUAL_TOKEN_DAYS = environment.token_days
+PUNCTUAL_REQUESTS_PER_MINUTE = environment.requests_per_minute
 PUNCTUAL_STATUS_CACHE_SECONDS = environment.status_cache_seconds
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers

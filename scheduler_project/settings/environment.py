@@ -63,6 +63,7 @@ class Environment(BaseSettings):
 
     owner_storage_mb: int = Field(10_240, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_STORAGE_MB")
     token_days: int = Field(90, ge=0, le=36_500, validation_alias="PUNCTUAL_TOKEN_DAYS")
+    requests_per_minute: int = Field(6000, ge=0, le=10**6, validation_alias="PUNCTUAL_REQUESTS_PER_MINUTE")
     status_cache_seconds: float = Field(1, ge=0, le=1, validation_alias="PUNCTUAL_STATUS_CACHE_SECONDS")
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
     waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")

@@ -168,7 +168,7 @@ def test_what_is_not_ours_or_old_is_not_served(place: Place, source: Source, sto
     }
     store.hset(place.key, field, put[change])
     store.persist(place.key)
-    for _ in range(2):
+    for _ in range(3):
         assert read_through(place, source.read) == b"first"
     assert source.reads == 2 + 1
 

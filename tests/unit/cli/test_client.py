@@ -192,3 +192,26 @@ def test_an_output_that_is_not_the_stated_one_gets_no_name(
 def test_a_server_that_is_not_there_is_named() -> None:
     with Client("http://127.0.0.1:1", "t") as client, pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1 "):
         client.submit_job({})
+
+
+def test_who_made_too_many_requests_goes_on_when_the_server_says(server: RecordingServer) -> None:
+    for _ in range(2):
+        server.answer("POST", JOBS, {"detail": "Slowly."}, status=429, headers={"Retry-After": "0"})
+    server.answer("POST", JOBS, JOB)
+    assert server.client.submit_job({}).id == "J"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("said", ["61", "-1", "soon", "9" * 5000, "", "Fri, 31 Dec 1999 23:59:59 GMT"])
+def test_nobody_waits_for_ever_for_a_server_that_says_so(server: RecordingServer, said: str) -> None:
+    server.answer("GET", f"{JOBS}/J", {"detail": "Slowly."}, status=429, headers={"Retry-After": said})
+    with pytest.raises(ClientError, match="Slowly"):
+        server.client.job("J")
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_never_has_enough_is_given_up(server: RecordingServer) -> None:
+    server.answer("GET", f"{JOBS}/J", {"detail": "Slowly."}, status=429, headers={"Retry-After": "0"})
+    with pytest.raises(ClientError, match="Slowly"):
+        server.client.job("J")
+    assert len(server.requests) == 6
