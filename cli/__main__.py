@@ -10,6 +10,7 @@ import typer
 
 from cli.app import app
 from cli.commands import (
+    apply,
     artifacts,
     audit,
     backfill,
@@ -34,6 +35,7 @@ from cli.terminal import say
 COMMANDS = (
     submit,
     edit,
+    apply,
     jobs,
     backfill,
     calendars,

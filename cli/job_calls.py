@@ -60,6 +60,12 @@ class JobCalls(Calls):
         answer = self._transport.get(f"jobs/{segment(job_id)}/next", {"count": count})
         return [Instant.parse(item) for item in as_objects(answer.get("results"))]
 
+    def preview_schedules(self, schedules: Sequence[JsonObject], *, count: int = 5) -> list[Instant]:
+        """When they would fire, or why the server would refuse them; nothing is stored."""
+        body = {"schedules": list(schedules), "count": count}
+        answer = self._transport.send("POST", "schedules/preview", body)
+        return [Instant.parse(item) for item in as_objects(answer.get("results"))]
+
     def backfill_job(self, job_id: str, *, from_: str, to: str) -> Backfill:
         body = {"from": from_, "to": to}
         path = f"jobs/{segment(job_id)}/backfill"

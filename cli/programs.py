@@ -102,20 +102,20 @@ def prepare_given(
     if no_stdin:
         given["stdin"] = None
     elif stdin is not None:
-        given |= _prepare_stdin(client, stdin)
+        given |= prepare_stdin(client, stdin)
     if inputs or no_inputs:
         files = [parse_input(word) for word in inputs or []]
-        given["inputs"] = [{"path": path, "artifact": _upload_file(client, Path(file))} for path, file in files]
+        given["inputs"] = [{"path": path, "artifact": upload_file(client, Path(file))} for path, file in files]
     return given
 
 
-def _prepare_stdin(client: Client, path: Path) -> dict[str, object]:
+def prepare_stdin(client: Client, path: Path) -> dict[str, object]:
     with _opened(path) as (file, head):
         text = _inline_text(head)
         return {"stdin": text} if text is not None else {"stdin_artifact": _upload(client, file, path.name)}
 
 
-def _upload_file(client: Client, path: Path) -> str:
+def upload_file(client: Client, path: Path) -> str:
     with _opened(path) as (file, _):
         return _upload(client, file, path.name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from cli.answers import as_objects
+from cli.answers import as_objects, text
 from cli.calls import Calls, segment
 from cli.storage_records import Artifact, KeptArtifact, Output, StorageUse, Upload
 
@@ -26,6 +26,9 @@ class StorageCalls(Calls):
     def artifacts(self, *, limit: int = 50) -> list[KeptArtifact]:
         return [KeptArtifact.parse(item) for item in self._listing("artifacts", {}, limit)]
 
+    def artifact_sha256(self, artifact_id: str) -> str:
+        return text(self._transport.get(f"artifacts/{segment(artifact_id)}"), "sha256")
+
     def delete_artifact(self, artifact_id: str) -> None:
         self._transport.send("DELETE", f"artifacts/{segment(artifact_id)}")
 
@@ -40,6 +43,10 @@ class StorageCalls(Calls):
     def download(self, output: Output) -> Iterator[Iterator[bytes]]:
         with self._transport.download(output.url) as pieces:
             yield pieces
+
+    def owner(self) -> str:
+        """Whose token it is: the name that their jobs show."""
+        return text(self._transport.get("usage"), "owner")
 
     def storage_use(self) -> StorageUse:
         return StorageUse.parse(self._transport.get("usage"))
