@@ -6,12 +6,14 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 from jobs.api.authentication import SCHEME, BearerTokenAuthentication
+from jobs.models import LADDER
 from jobs.querysets.job_status import JobStatus
 from jobs.states import State
 
-# Named in the settings, because all of them are called `status` where they are shown.
+# Named in the settings, because several of them are called `status` or `scope` where they are shown.
 EXECUTION_STATUSES = [state.value for state in State]
 JOB_STATUSES = [status.value for status in JobStatus]
+LOGIN_SCOPES = [scope.value for scope in LADDER]
 
 
 class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

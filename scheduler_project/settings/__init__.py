@@ -150,6 +150,8 @@ SPECTACULAR_SETTINGS = {
         "ExecutionStatusEnum": "jobs.api.schema.EXECUTION_STATUSES",
         "JobStatusEnum": "jobs.api.schema.JOB_STATUSES",
         "WorkerStatusEnum": "jobs.models.worker.WorkerStatus",
+        "TokenScopeEnum": "jobs.models.token.TokenScope",
+        "LoginScopeEnum": "jobs.api.schema.LOGIN_SCOPES",
     },
 }
 
