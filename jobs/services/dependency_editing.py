@@ -69,16 +69,22 @@ def edit_dependencies(job: Job, wanted: Sequence[DependencySpec]) -> None:
 
 def check_graph(job: Job) -> None:
     """After its edges were stored: refuses them if something could never run with them."""
-    edges = sql.fetch("edges_around", {"job_id": job.id}, _Edge)
+    if problem := find_unrunnable([job.id]):
+        raise InvalidInput("dependencies", problem)
+
+
+def find_unrunnable(job_ids: Sequence[UUID]) -> str | None:
+    """Why something could never run with the edges of these jobs, which are stored by now; None if all can."""
+    edges = sql.fetch("edges_around", {"job_ids": list(job_ids)}, _Edge)
     if cycle := find_cycle((edge.job_id, edge.upstream_id) for edge in edges):
-        raise InvalidInput("dependencies", f"These jobs would wait for each other in a circle: {_named(cycle)}.")
+        return f"These jobs would wait for each other in a circle: {_named(cycle)}."
     # One with a schedule of its own starts runs instead of taking part in those of its upstreams.
     if rootless := find_rootless((edge.job_id, edge.upstream_id) for edge in edges if not edge.scheduled):
-        raise InvalidInput(
-            "dependencies",
+        return (
             f"The jobs that {_named([rootless])} would run after never run together:"
-            " they must all descend from one common first job.",
+            " they must all descend from one common first job."
         )
+    return None
 
 
 def _named(job_ids: Sequence[UUID]) -> str:

@@ -1,7 +1,7 @@
 """Many new rows of one table in one short statement.
 
-Rows go to Postgres as one JSON text: with the literals that the ORM writes for each value, a bulk submission takes
-three times as long in all. What is stored is the same, down to the microsecond.
+Rows go to Postgres as one JSON text: with the literals that the ORM writes for each value, storing a thousand jobs
+takes some four times as long. What is stored is the same, down to the microsecond.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from datetime import date
 from functools import cache
+from operator import attrgetter
 from uuid import UUID
 
 from django.db import connection
@@ -23,29 +24,39 @@ def insert_rows(rows: Sequence[Model]) -> None:
     """Rows of one model, with all that the ORM would fill in; they may refer to each other and to what comes later."""
     if not rows:
         return
-    model = type(rows[0])
-    fields = model._meta.local_concrete_fields
+    shape = _shape(type(rows[0]))
     for start in range(0, len(rows), _BATCH_ROWS):
-        values = [_values(row, fields) for row in rows[start : start + _BATCH_ROWS]]
+        values = [shape.values(row) for row in rows[start : start + _BATCH_ROWS]]
         with connection.cursor() as cursor:
-            cursor.execute(_statement(model), [json.dumps(values, default=_plain)])
+            cursor.execute(shape.statement, [json.dumps(values, default=_plain)])
     for row in rows:
         # As the ORM leaves them: whoever saves one again updates it.
         row._state.adding, row._state.db = False, connection.alias
 
 
-def _values(row: Model, fields: Sequence[Field[object, object]]) -> dict[str, object]:
-    return {str(field.column): field.pre_save(row, add=True) for field in fields}
+class _Shape:
+    """What of a model is the same for all of its rows."""
+
+    def __init__(self, model: type[Model]) -> None:
+        fields = model._meta.local_concrete_fields
+        self._columns = [str(field.column) for field in fields]
+        self._read = attrgetter(*(field.attname for field in fields))
+        # Most fields are stored as they are; times of creation, say, are set.
+        self._setting = [field for field in fields if type(field).pre_save is not Field.pre_save]
+        table = connection.ops.quote_name(model._meta.db_table)
+        columns = ", ".join(map(connection.ops.quote_name, self._columns))
+        self.statement = (
+            f"INSERT INTO {table} ({columns})"  # noqa: S608  names of our own tables
+            f" SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s::json)"
+        )
+
+    def values(self, row: Model) -> dict[str, object]:
+        for field in self._setting:
+            field.pre_save(row, add=True)
+        return dict(zip(self._columns, self._read(row), strict=True))
 
 
-@cache
-def _statement(model: type[Model]) -> str:
-    table = connection.ops.quote_name(model._meta.db_table)
-    columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in model._meta.local_concrete_fields)
-    return (
-        f"INSERT INTO {table} ({columns})"  # noqa: S608  names of our own tables
-        f" SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s::json)"
-    )
+_shape = cache(_Shape)
 
 
 def _plain(value: object) -> str:

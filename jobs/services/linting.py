@@ -45,7 +45,7 @@ def lint_schedules(job_id: UUID) -> list[str]:
 def _herd(fires_at: datetime) -> list[str]:
     second = fires_at.replace(microsecond=0)
     sharing = Schedule.objects.filter(next_fire_at__gte=second, next_fire_at__lt=second + _SECOND)
-    count = len(sharing.order_by("next_fire_at").values_list("id")[: MOST_COUNTED + 1])
+    count = sharing.order_by("next_fire_at")[: MOST_COUNTED + 1].count()
     if count <= HERD:
         return []
     many = f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"

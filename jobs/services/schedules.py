@@ -8,7 +8,7 @@ recompute them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -117,7 +117,7 @@ def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, pa
 def store_schedules(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
     """New ones, of any number of jobs."""
     insert_rows(planned)
-    begin_versions(planned, now, paused=paused)
+    _store_versions(planned, {}, now, paused=paused)
 
 
 def pause_schedules(job: Job) -> datetime:
@@ -242,6 +242,11 @@ def begin_versions(rows: Sequence[Schedule], now: datetime, *, paused: bool = Fa
     numbers = dict(
         ScheduleVersion.objects.filter(schedule__in=rows).values_list("schedule_id").annotate(last=Max("number"))
     )
+    _store_versions(rows, numbers, now, paused=paused)
+
+
+def _store_versions(rows: Sequence[Schedule], numbers: Mapping[UUID, int], now: datetime, *, paused: bool) -> None:
+    """`numbers`: of the last one of each that has any."""
     versions = [
         ScheduleVersion(
             schedule=schedule,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -20,7 +21,7 @@ from jobs.models import Calendar, Dependency, Job, JobVersion, Schedule, Trigger
 from jobs.services import calendars, job_versions, schedules, transitions
 from jobs.services.artifacts import hold_artifacts
 from jobs.services.database import bounded
-from jobs.services.dependency_editing import check_graph, check_upstreams, read_upstreams
+from jobs.services.dependency_editing import check_graph, check_upstreams, find_unrunnable, read_upstreams
 from jobs.services.inserting import insert_rows
 from jobs.services.job_spec import JobSpec, ScheduleSpec, SecretSpec, check_spec
 from jobs.services.job_versions import Inputs, VersionFields
@@ -150,12 +151,15 @@ def _lock_secrets(prepared: Prepared) -> None:
 
 def _check_graphs(prepared: Prepared, jobs: Sequence[Job]) -> None:
     """Nothing can run after a job that is new, so it closes no circle; and those that wait for the same are alike."""
-    seen = set()
+    alike: dict[frozenset[UUID], tuple[Job, str]] = {}
     for job, each in zip(jobs, prepared.jobs, strict=True):
         upstreams = frozenset(dependency.job for dependency in each.spec.dependencies)
-        if len(upstreams) > 1 and not each.spec.schedules and upstreams not in seen:
-            seen.add(upstreams)
-            with naming(each.where):
+        if len(upstreams) > 1 and not each.spec.schedules:
+            alike.setdefault(upstreams, (job, each.where))
+    # All at once; only when something is wrong, which of them it is.
+    if alike and find_unrunnable([job.id for job, _ in alike.values()]):
+        for job, where in alike.values():
+            with naming(where):
                 check_graph(job)
 
 

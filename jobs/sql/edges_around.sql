@@ -1,8 +1,8 @@
--- dependency_editing.check_graph. Key: dependency_edge_once, and the index on jobs_dependency.upstream_id. All edges
--- above the job and above what descends from it: an edit of its upstreams changes what any of these can run with.
+-- dependency_editing.find_unrunnable. Key: dependency_edge_once, and the index on jobs_dependency.upstream_id. All edges
+-- above the jobs and above what descends from them: an edit of their upstreams changes what any of these can run with.
 -- And whether each has a schedule of its own, which starts runs of its own.
 WITH RECURSIVE below AS (
-    SELECT %(job_id)s::uuid AS id
+    SELECT unnest(%(job_ids)s::uuid[]) AS id
      UNION
     SELECT d.job_id FROM below b JOIN jobs_dependency d ON d.upstream_id = b.id
 ), around AS (

@@ -14,6 +14,7 @@ from uuid import UUID
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 from pytest_django import Settings
@@ -32,7 +33,14 @@ from jobs.models import Artifact, Dependency, Execution, Job, JobState, JobVersi
 from jobs.protocol import Report
 from jobs.services import transitions
 from jobs.services.artifact_deletion import delete_artifact
-from jobs.services.artifacts import announce_artifact, complete_artifact, hold_artifacts, store_script
+from jobs.services.artifacts import (
+    announce_artifact,
+    complete_artifact,
+    hold_artifacts,
+    lock_hash,
+    store_script,
+    store_scripts,
+)
 from jobs.services.attempts import finish_attempt
 from jobs.services.commands import cancel_job, submit_job
 from jobs.services.editing import edit_job
@@ -168,6 +176,26 @@ def test_what_another_stored_meanwhile_is_not_taken_from_them(monkeypatch: pytes
     with pytest.raises(Conflict, match="deleted while"):
         mine.submit()
     assert stored(mine.sha256)
+
+
+def test_whoever_locks_several_hashes_does_so_in_one_order() -> None:
+    text = secrets.token_hex(8)
+    hashes = {hashlib.sha256(each.encode()).hexdigest(): each for each in (f"echo 1 {text}", f"echo 2 {text}")}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sha256 FROM unnest(%s::text[]) AS sha256"
+            " ORDER BY hashtextextended('punctual.artifact.' || sha256, 0)",
+            [list(hashes)],
+        )
+        first, last = (row[0] for row in cursor)
+    user = make_user()
+
+    known = beside(
+        partial(lock_hash, first),
+        partial(store_scripts, owner=user, scripts=[hashes[last], hashes[first]]),
+        then=partial(lock_hash, last),
+    )
+    assert {artifact.sha256 for artifact in known.values() if artifact.verified_at} == set(hashes)
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -10,14 +10,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import conf, storage
 from jobs.models import Artifact, Dependency, Execution, Job, Schedule
 from jobs.services import calendars
-from jobs.services.artifacts import store_script
+from jobs.services.artifacts import LOCKED_AT_ONCE, store_script
 from jobs.services.auditing import audit_firings
 from jobs.services.firing import fire_due_schedules
+from jobs.services.storage_quota import MEGABYTE
 from tests.factories import make_job
 from tests.integration.api.conftest import API, job_body
 
@@ -80,11 +82,27 @@ def test_statements_do_not_grow_with_the_jobs_and_equal_scripts_are_stored_once(
 
 
 def test_different_scripts_are_all_stored(client: APIClient) -> None:
-    answer = submit(client, [job_body(script=f"echo {n}") for n in range(20)])
+    count = LOCKED_AT_ONCE + 2
+    answer = submit(client, [job_body(script=f"echo {n}") for n in range(count)])
     assert answer.status_code == 201
+    assert Artifact.objects.filter(verified_at__isnull=False).count() == count
     for job in Job.objects.select_related("current_version__artifact"):
         assert job.current_version is not None
         assert storage.artifact_size(job.current_version.artifact.sha256) == job.current_version.artifact.size
+
+
+@pytest.mark.parametrize("count", [3, LOCKED_AT_ONCE + 2])
+def test_scripts_that_the_quota_has_no_room_for_together_use_up_nothing_of_it(
+    client: APIClient, settings: Settings, count: int
+) -> None:
+    settings.PUNCTUAL_OWNER_STORAGE_MB = 1
+    size = MEGABYTE // count + 1
+    bodies = [job_body(script=f"# {n}".ljust(size)) for n in range(count)]
+
+    refused = submit(client, bodies)
+    assert (refused.status_code, Job.objects.exists(), Artifact.objects.exists()) == (413, False, False)
+    assert "of storage are used" in refused.json()["detail"]
+    assert submit(client, bodies[1:]).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -114,9 +132,13 @@ def test_one_that_is_wrong_refuses_all_and_is_named(client: APIClient, change: d
 
 def test_jobs_that_could_never_run_are_refused(client: APIClient, owner: User) -> None:
     apart = [{"job": str(make_job(owner=owner).id)} for _ in range(2)]
-    refused = submit(client, [job_body(dependencies=apart[:1]), job_body(dependencies=apart)])
-    assert [error["field"] for error in refused.json()["errors"]] == ["jobs.1.dependencies"]
-    assert Job.objects.count() == 2
+    common = submit(client, [job_body(dependencies=apart[:1])] * 2).json()["results"]
+    together = [{"job": each["id"]} for each in common]
+
+    refused = submit(client, [job_body(dependencies=wanted) for wanted in (apart[:1], together, apart, together)])
+    assert [error["field"] for error in refused.json()["errors"]] == ["jobs.2.dependencies"]
+    assert Job.objects.count() == 4
+    assert submit(client, [job_body(dependencies=together)] * 2).status_code == 201
 
 
 def test_errors_of_shape_are_told_together_and_bounded(client: APIClient) -> None:
