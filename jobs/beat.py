@@ -1,8 +1,8 @@
 """Celery beat's scheduler: fires what is due and sleeps until the next instant or a wake-up.
 
-Placing, publishing, reaping and system tasks are stages beside it, on threads of their own: what is due waits for none
-of them. Any number of beats run this at once and none is special. An error in one part is logged and the others go on,
-because beat must not end while Postgres or Redis is away.
+Placing, publishing, reaping, webhooks and system tasks are stages beside it, on threads of their own: what is due waits
+for none of them. Any number of beats run this at once and none is special. An error in one part is logged and the
+others go on, because beat must not end while Postgres or Redis is away.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from jobs.services.firing import FireResult, fire_due_schedules, seconds_until_n
 from jobs.services.placement import place_ready_executions, read_pools
 from jobs.services.publishing import probe_suspects, republish_unclaimed
 from jobs.services.reaping import ReapResult, reap_lost_workers
+from jobs.services.webhook_deliveries import Deliverer
 from jobs.stage import Stage
 from jobs.wakeups import HurriedRedis, WakeListener, hurried_redis
 
@@ -48,6 +49,7 @@ CLOCK_SECONDS = 10.0
 # When workers are full, room is made every few milliseconds: a pass for each would cost more than what it places.
 PLACE_REST_SECONDS = 0.01
 COUNT_SECONDS = 10.0
+DELIVER_REST_SECONDS = 0.1
 # Longer than all stages take to stop one after the other.
 CLOSE_SECONDS = 20.0
 REPUBLISH_LOOK_SECONDS = 1.0
@@ -75,6 +77,8 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         self._firing_along = Stage("fire", self._fire_along)
         self._placing = Stage("place", self._place)
         self._publishing = Stage("publish", self._publish)
+        self._delivering = Stage("webhooks", self._deliver)
+        self._deliverer = Deliverer(on_answer=self._delivering.notify)
         # What does not fit, or fails to be sent, is found unclaimed and sent again.
         self._outbox: deque[Sequence[Publication]] = deque(maxlen=MAX_OUTBOX_BATCHES)
         self._next_look = 0.0
@@ -86,8 +90,9 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             self._publishing,
             Stage("reap", self._reap),
             Stage("system tasks", self._tick_system_tasks),
+            self._delivering,
         )
-        self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL, on_room=self._placing.notify)
+        self._listener = WakeListener(settings.PUNCTUAL_REDIS_URL, on_room=self._hear_of_room)
         self.window = DueWindow(HurriedRedis(settings.PUNCTUAL_REDIS_URL))
         self._announcer = Announcer(self.window)
         self._announcer.start()
@@ -130,6 +135,7 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
         self._announcer.stop()
         with pooled():
             self._guard("count", self._count)
+            self._guard("webhooks", self._deliverer.settle)
         self.window.report()
         self._sender.close()
 
@@ -216,6 +222,17 @@ class Scheduler(DatabaseScheduler):  # type: ignore[misc]  # django-celery-beat 
             probe_suspects(self._sender.send, _is_idle)
             self._next_look = time.monotonic() + REPUBLISH_LOOK_SECONDS
         return max(0.0, self._next_look - time.monotonic())
+
+    def _hear_of_room(self) -> None:
+        """Something has ended: there may be room for another, and somebody who wants to know."""
+        self._placing.notify()
+        self._delivering.notify()
+
+    def _deliver(self) -> float:
+        done = self._deliverer.step()
+        # Ends come by the hundred: one look serves many, and what is found is worth another soon.
+        self._delivering.rest(LOOK_AGAIN_SECONDS if done.sent or done.settled else DELIVER_REST_SECONDS)
+        return float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
 
     def _reap(self) -> float:
         # Nobody is to blame for what never arrived.

@@ -101,6 +101,15 @@ MAX_CLAIMS_AN_ANSWER = 100
 FOLLOW_WAIT_SECONDS = 20
 FOLLOW_LOOK_SECONDS = 0.5
 
+MAX_WEBHOOKS_PER_OWNER = 20
+# One that is being sent and of which nothing is heard for this long is sent again.
+WEBHOOK_LEASE_SECONDS = 60.0
+# A webhook that nothing could be delivered to for this long is disabled.
+WEBHOOK_FAILING_SECONDS = 3 * 24 * 3600.0
+# So long deliveries are signed with the former secret, too.
+WEBHOOK_ROTATION_SECONDS = 24 * 3600.0
+MAX_WEBHOOK_TESTS_KEPT = 20
+
 UPLOAD_URL_SECONDS = 15 * 60
 DOWNLOAD_URL_SECONDS = 5 * 60
 # What a worker is given to fetch has addresses that last longer the more of it there is, up to a bound.

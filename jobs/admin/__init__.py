@@ -2,10 +2,10 @@
 
 from django.contrib import admin
 
-from jobs.admin import calendars, executions, jobs, queues, quotas, secrets, tokens, workers
+from jobs.admin import calendars, executions, jobs, queues, quotas, secrets, tokens, webhooks, workers
 
 admin.site.site_header = "Punctual"
 admin.site.site_title = "Punctual"
 admin.site.index_title = "Operations"
 
-__all__ = ["calendars", "executions", "jobs", "queues", "quotas", "secrets", "tokens", "workers"]
+__all__ = ["calendars", "executions", "jobs", "queues", "quotas", "secrets", "tokens", "webhooks", "workers"]

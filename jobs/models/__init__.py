@@ -23,6 +23,7 @@ from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.secret import Secret, VersionSecret
 from jobs.models.token import LADDER, ApiToken, TokenScope
+from jobs.models.webhook import DeliveryState, Webhook, WebhookDelivery
 from jobs.models.worker import LIVING, Worker, WorkerStatus
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Counter",
     "DeadLetter",
     "Delivery",
+    "DeliveryState",
     "Dependency",
     "DropReason",
     "DroppedRange",
@@ -67,6 +69,8 @@ __all__ = [
     "Trigger",
     "VersionInput",
     "VersionSecret",
+    "Webhook",
+    "WebhookDelivery",
     "Worker",
     "WorkerStatus",
 ]

@@ -82,17 +82,24 @@ def reseal_secrets(after: UUID | None = None, limit: int = conf.RESEAL_BATCH_SEC
         rows = Secret.objects.order_by("id") if after is None else Secret.objects.filter(id__gt=after).order_by("id")
         page = list(rows.select_for_update(no_key=True)[:limit])
         for secret in page:
-            sealed, bound = bytes(secret.sealed), {"owner_id": secret.owner_id, "name": secret.name}
-            if ring.is_sealed_with_first(sealed):
-                continue
             try:
-                secret.sealed = ring.seal(ring.open(sealed, **bound), **bound)  # type: ignore[arg-type]
+                new = sealed_with_first(ring, secret.sealed, owner_id=secret.owner_id, name=secret.name)
             except SecretUnreadable as error:
                 unreadable.append(f"{secret.id}: {error}")
                 continue
-            changed.append(secret)
+            if new != bytes(secret.sealed):
+                secret.sealed = new
+                changed.append(secret)
         Secret.objects.bulk_update(changed, ["sealed"])
     return Resealed(len(changed), unreadable, page[-1].id if page else None)
+
+
+def sealed_with_first(ring: Keyring, sealed: bytes | memoryview, *, owner_id: int, name: str) -> bytes:
+    """As it is, if the first key sealed it; else sealed anew."""
+    before = bytes(sealed)
+    if ring.is_sealed_with_first(before):
+        return before
+    return ring.seal(ring.open(before, owner_id=owner_id, name=name), owner_id=owner_id, name=name)
 
 
 def keyring() -> Keyring | None:

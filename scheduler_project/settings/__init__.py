@@ -175,6 +175,7 @@ PUNCTUAL_OWNER_STORAGE_MB = environment.owner_storage_mb
 PUNCTUAL_TOKEN_DAYS = environment.token_days
 PUNCTUAL_REQUESTS_PER_MINUTE = environment.requests_per_minute
 PUNCTUAL_STATUS_CACHE_SECONDS = environment.status_cache_seconds
+PUNCTUAL_WEBHOOK_REACH = environment.webhook_reach
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()

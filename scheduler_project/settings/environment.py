@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from jobs.planning import parse_amounts
 from jobs.sealing import Keyring
+from jobs.webhooks.addresses import Reach, parse_networks
 
 if TYPE_CHECKING:
     from workers.sandbox import NetworkRules
@@ -68,6 +69,9 @@ class Environment(BaseSettings):
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
     waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")
 
+    webhook_http: bool = Field(False, validation_alias="PUNCTUAL_WEBHOOK_HTTP")
+    webhook_networks: Words = Field((), validation_alias="PUNCTUAL_WEBHOOK_NETWORKS")
+
     worker_name: str | None = Field(None, max_length=120, validation_alias="PUNCTUAL_WORKER_NAME")
     worker_pool: str = Field("default", max_length=63, validation_alias="PUNCTUAL_WORKER_POOL")
     worker_slots: int | None = Field(None, ge=1, le=10_000, validation_alias="PUNCTUAL_WORKER_SLOTS")
@@ -85,7 +89,12 @@ class Environment(BaseSettings):
     workers_on_host: int = Field(1, ge=1, le=1000, validation_alias="PUNCTUAL_WORKERS_ON_HOST")
 
     @field_validator(
-        "allowed_hosts", "csrf_trusted_origins", "worker_network_allow", "worker_network_dns", mode="before"
+        "allowed_hosts",
+        "csrf_trusted_origins",
+        "webhook_networks",
+        "worker_network_allow",
+        "worker_network_dns",
+        mode="before",
     )
     @classmethod
     def split_commas(cls, value: object) -> object:
@@ -139,6 +148,12 @@ class Environment(BaseSettings):
             raise ValueError(f"must be at most PUNCTUAL_RETENTION_DAYS ({retention:g})")
         return value
 
+    @field_validator("webhook_networks")
+    @classmethod
+    def are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_networks(value)
+        return value
+
     @field_validator("worker_network_allow")
     @classmethod
     def are_ranges(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,6 +171,10 @@ class Environment(BaseSettings):
     @property
     def effective_log_days(self) -> float:
         return min(DEFAULT_LOG_DAYS, self.retention_days) if self.log_days is None else self.log_days
+
+    @property
+    def webhook_reach(self) -> Reach:
+        return Reach(parse_networks(self.webhook_networks), http=self.webhook_http)
 
     @property
     def worker_network_rules(self) -> NetworkRules | None:

@@ -6,24 +6,27 @@ from django.core.management.base import BaseCommand, CommandError
 
 from jobs.errors import SecretsNotKept
 from jobs.services.secrets import reseal_secrets
+from jobs.services.webhooks import reseal_webhooks
 
 
 class Command(BaseCommand):
     help = "Seals every secret with the first of PUNCTUAL_SECRETS_KEYS; exit code 1 if one could not be opened."
 
     def handle(self, *args: object, **options: object) -> None:
-        resealed, unreadable, last = 0, 0, None
-        while True:
-            try:
-                page = reseal_secrets(after=last)
-            except SecretsNotKept as error:
-                raise CommandError(str(error)) from None
-            if page.last_id is None:
-                break
-            resealed, last = resealed + page.resealed, page.last_id
-            unreadable += len(page.unreadable)
-            for problem in page.unreadable:
-                self.stderr.write(problem)
+        resealed = unreadable = 0
+        for reseal in (reseal_secrets, reseal_webhooks):
+            last = None
+            while True:
+                try:
+                    page = reseal(after=last)
+                except SecretsNotKept as error:
+                    raise CommandError(str(error)) from None
+                if page.last_id is None:
+                    break
+                resealed, last = resealed + page.resealed, page.last_id
+                unreadable += len(page.unreadable)
+                for problem in page.unreadable:
+                    self.stderr.write(problem)
         self.stdout.write(f"{resealed} secret{'' if resealed == 1 else 's'} sealed anew.")
         if unreadable:
             raise CommandError(f"{unreadable} could not be opened and stay as they are.")

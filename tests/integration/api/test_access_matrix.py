@@ -20,6 +20,7 @@ from rest_framework.test import APIClient
 from jobs.api.urls import urlpatterns
 from jobs.models import Artifact, Backfill, Calendar, Execution, Queue, Secret, TokenScope
 from jobs.services.tokens import new_secret, store_token
+from jobs.services.webhooks import create_webhook, ping_webhook
 from tests.factories import make_execution, make_job, make_schedule
 from tests.integration.api.conftest import API, client_of
 from tests.integration.api.rest_workers import chunk, join, worker_client
@@ -102,6 +103,15 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("tokens/<uuid:token_id>", "get"): OWN,
     ("tokens/<uuid:token_id>", "delete"): OWN,
     ("login", "post"): LOGIN,
+    ("webhooks", "get"): SHARED,
+    ("webhooks", "post"): SHARED,
+    ("webhooks/<uuid:webhook_id>", "get"): OWN,
+    ("webhooks/<uuid:webhook_id>", "patch"): OWN,
+    ("webhooks/<uuid:webhook_id>", "delete"): OWN,
+    ("webhooks/<uuid:webhook_id>/rotate", "post"): OWN,
+    ("webhooks/<uuid:webhook_id>/ping", "post"): OWN,
+    ("webhooks/<uuid:webhook_id>/deliveries", "get"): OWN,
+    ("webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver", "post"): OWN,
     ("usage", "get"): SHARED,
     ("logs/search", "get"): SHARED,
     ("audit/firings", "get"): SHARED,
@@ -201,6 +211,7 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
     backfill = Backfill.objects.create(
         job=job, from_at=now - timedelta(days=1), to_at=now, requested_by="owner", expected_count=1
     )
+    webhook, _ = create_webhook(owner=owner, name="hook", url="https://example.com/", events=["failed"])
     return World(
         ids={
             "job_id": job.id,
@@ -211,6 +222,8 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
             "artifact_id": Artifact.objects.get(owner=owner).id,
             "secret_id": Secret.objects.create(owner=owner, name="KEY", sealed=b"x").id,
             "token_id": store_token(owner=owner, name="other", secret=new_secret()).id,
+            "webhook_id": webhook.id,
+            "delivery_id": ping_webhook(webhook.id).id,
             "worker_id": worker.id,
             "queue_id": Queue.objects.get(name="default").id,
         },

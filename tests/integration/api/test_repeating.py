@@ -39,6 +39,11 @@ NOT_REPEATABLE = {
     # A token is shown once, and stored nowhere.
     "tokens",
     "login",
+    # So is what a webhook signs with; and to send a delivery twice is what receivers are prepared for.
+    "webhooks",
+    "webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver",
+    "webhooks/<uuid:webhook_id>/ping",
+    "webhooks/<uuid:webhook_id>/rotate",
     # Workers have an identity of their own for what they say twice.
     "executions/<uuid:execution_id>/complete",
     "executions/<uuid:execution_id>/logs",

@@ -1,0 +1,223 @@
+"""/webhooks: made, changed, tested, deleted; refused with the field named; and none of others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from jobs import conf
+from jobs.models import Webhook, WebhookDelivery
+from jobs.services import transitions
+from jobs.states import State
+from tests.factories import make_execution, make_job, make_user
+from tests.integration.api.conftest import API
+
+pytestmark = pytest.mark.django_db
+URL = "https://example.com/hook"
+Body = dict[str, Any]
+
+
+def create(client: APIClient, **fields: Any) -> Body:
+    response = client.post(f"{API}/webhooks", {"name": "ops", "url": URL} | fields, format="json")
+    assert response.status_code == 201, response.content
+    made: Body = response.json()
+    shown = client.get(response["Location"]).json()
+    assert made == shown | {"secret": made["secret"]}
+    return made
+
+
+def test_a_webhook_is_made_listed_changed_and_deleted(client: APIClient, owner: User) -> None:
+    made = create(client)
+    assert made["secret"].startswith("whsec_")
+    assert (made["owner"], made["url"], made["job"], made["enabled"]) == (owner.get_username(), URL, None, True)
+    assert made["events"] == ["cancelled", "failed", "succeeded", "timed_out"]
+    listed = client.get(f"{API}/webhooks?name=ops").json()["results"]
+    assert [each["id"] for each in listed] == [made["id"]]
+    assert "secret" not in listed[0]
+    assert client.get(f"{API}/webhooks?name=other").json()["results"] == []
+    job = make_job(owner=owner)
+    changes = {"url": "https://example.org:8443/", "events": ["missed"], "job": str(job.id), "name": "other"}
+    changed = client.patch(f"{API}/webhooks/{made['id']}", changes | {"enabled": False}, format="json").json()
+    assert {name: changed[name] for name in changes} == changes
+    assert changed["enabled"] is False
+    stored = Webhook.objects.get()
+    assert stored.host == "example.org"
+    assert made["secret"].encode() not in bytes(stored.sealed)
+    back = client.patch(f"{API}/webhooks/{made['id']}", {"job": None, "enabled": True}, format="json").json()
+    assert (back["job"], back["enabled"], back["events"]) == (None, True, ["missed"])
+    transitions.cancel([make_execution(job=job).id], by="me")
+    make_execution(job=job, state=State.MISSED)
+    assert len(client.get(f"{API}/webhooks/{made['id']}/deliveries").json()["results"]) == 1
+    response = client.delete(f"{API}/webhooks/{made['id']}")
+    assert (response.status_code, response.content) == (204, b"")
+    assert not WebhookDelivery.objects.exists()
+    assert client.get(f"{API}/webhooks/{made['id']}").status_code == 404
+
+
+def test_a_new_secret_is_told_once(client: APIClient) -> None:
+    made = create(client)
+    rotated = client.post(f"{API}/webhooks/{made['id']}/rotate").json()
+    assert rotated["secret"].startswith("whsec_")
+    assert rotated["secret"] != made["secret"]
+    assert "secret" not in client.get(f"{API}/webhooks/{made['id']}").json()
+
+
+BAD_URLS: list[object] = [
+    "", "http://example.com/", "https://user:pass@example.com/", "https://127.0.0.1/", "https://2130706433/",
+    "https://0x7f.1/", "https://0177.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/",
+    "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://example.com/\r\nX: y",
+    "https://example.com/\x00", "https://ex\ud800.com/", "ftp://example.com/", "https://x/" + "y" * 3000, 5, None, [],
+]  # fmt: skip
+BAD_NAMES: list[object] = ["", "  ", "a\nb", "a\x00b", "x" * 101, 5, None, ["a"]]
+BAD_EVENTS: list[object] = [[], "failed", ["ran"], [5], None, {"failed": 1}, ["failed"] * 1000]
+WRONG: list[tuple[str, object]] = [
+    *(("url", url) for url in BAD_URLS),
+    *(("name", name) for name in BAD_NAMES),
+    *(("events", events) for events in BAD_EVENTS),
+    *(("job", job) for job in ("nightly", 5, str(uuid4()))),
+    ("secret", "whsec_x"),
+    ("enabled", True),
+]
+
+
+def test_what_is_wrong_is_refused_with_its_field_and_nothing_is_stored(client: APIClient) -> None:
+    kept = create(client, name="kept")
+    for field, value in WRONG:
+        body = json.dumps({"name": "ops", "url": URL} | {field: value})
+        response = client.post(f"{API}/webhooks", body, content_type="application/json")
+        assert response.status_code == 400, (field, value, response.content)
+        assert response.json()["errors"][0]["field"].split(".")[0] == field, (value, response.json())
+    for field, value in WRONG[:-1]:
+        body = json.dumps({field: value})
+        response = client.patch(f"{API}/webhooks/{kept['id']}", body, content_type="application/json")
+        assert response.status_code == 400, (field, value, response.content)
+    assert client.patch(f"{API}/webhooks/{kept['id']}", {"enabled": "maybe"}, format="json").status_code == 400
+    del kept["secret"]
+    assert client.get(f"{API}/webhooks").json()["results"] == [kept]
+
+
+def test_names_are_unique_and_an_owner_has_so_many(client: APIClient, stranger: APIClient) -> None:
+    first = create(client, name="0")
+    for number in range(1, conf.MAX_WEBHOOKS_PER_OWNER):
+        create(client, name=str(number))
+    response = client.post(f"{API}/webhooks", {"name": "more", "url": URL}, format="json")
+    assert (response.status_code, "delete one first" in response.json()["detail"]) == (409, True)
+    assert client.patch(f"{API}/webhooks/{first['id']}", {"name": "1"}, format="json").status_code == 409
+    client.delete(f"{API}/webhooks/{first['id']}")
+    assert client.post(f"{API}/webhooks", {"name": "1", "url": URL}, format="json").status_code == 409
+    create(client, name="0")
+    create(stranger, name="0")
+
+
+def test_only_a_job_of_the_owner_can_be_watched(
+    client: APIClient, stranger: APIClient, staff: APIClient, owner: User
+) -> None:
+    job = make_job(owner=owner)
+    body = {"name": "spy", "url": URL, "job": str(job.id)}
+    for other in (stranger, staff):
+        response = other.post(f"{API}/webhooks", body, format="json")
+        assert (response.status_code, response.json()["errors"][0]["field"]) == (400, "job")
+    mine = create(client)
+    assert staff.patch(f"{API}/webhooks/{mine['id']}", {"job": str(job.id)}, format="json").status_code == 200
+    theirs = make_job()
+    assert staff.patch(f"{API}/webhooks/{mine['id']}", {"job": str(theirs.id)}, format="json").status_code == 400
+
+
+def test_without_keys_no_webhook_is_made(client: APIClient, settings: Settings) -> None:
+    settings.PUNCTUAL_SECRETS_KEYS = ""
+    response = client.post(f"{API}/webhooks", {"name": "ops", "url": URL}, format="json")
+    assert (response.status_code, "PUNCTUAL_SECRETS_KEYS" in response.json()["detail"]) == (409, True)
+
+
+def test_a_test_and_what_was_sent_can_be_sent_again(client: APIClient, stranger: APIClient) -> None:
+    made = create(client)
+    response = client.post(f"{API}/webhooks/{made['id']}/ping")
+    assert response.status_code == 202
+    ping = response.json()
+    assert (ping["event"], ping["execution"], ping["state"], ping["tries_left"]) == ("ping", None, "pending", 1)
+    assert ping["next_try_at"] is not None
+    deliveries = f"{API}/webhooks/{made['id']}/deliveries"
+    assert client.get(deliveries).json() == {"results": [ping], "next": None}
+    WebhookDelivery.objects.update(state="failed", ended_at=Webhook.objects.get().created_at)
+    assert client.get(f"{deliveries}?state=pending").json()["results"] == []
+    assert client.get(f"{deliveries}?state=failed").json()["results"][0]["next_try_at"] is None
+    assert client.get(f"{deliveries}?state=lost").status_code == 400
+    again = client.post(f"{deliveries}/{ping['id']}/redeliver")
+    assert (again.status_code, again.json()["state"], again.json()["id"]) == (202, "pending", ping["id"])
+    other = create(client, name="another")
+    for wrong in (uuid4(), other["id"]):
+        assert client.post(f"{API}/webhooks/{wrong}/deliveries/{ping['id']}/redeliver").status_code == 404
+    assert client.post(f"{deliveries}/{uuid4()}/redeliver").status_code == 404
+    client.patch(f"{API}/webhooks/{made['id']}", {"enabled": False}, format="json")
+    for refused in (
+        client.post(f"{deliveries}/{ping['id']}/redeliver"),
+        client.post(f"{API}/webhooks/{made['id']}/ping"),
+    ):
+        assert (refused.status_code, "enable it first" in refused.json()["detail"]) == (409, True)
+
+
+def test_tests_do_not_pile_up(client: APIClient) -> None:
+    made = create(client)
+    last = [
+        client.post(f"{API}/webhooks/{made['id']}/ping").json()["id"] for _ in range(conf.MAX_WEBHOOK_TESTS_KEPT + 3)
+    ]
+    kept = client.get(f"{API}/webhooks/{made['id']}/deliveries").json()["results"]
+    assert [each["id"] for each in kept] == last[: -conf.MAX_WEBHOOK_TESTS_KEPT - 1 : -1]
+
+
+def test_the_list_of_deliveries_comes_in_pages_newest_first(client: APIClient, owner: User) -> None:
+    """Their ids are made by the database: they sort by time as all others do."""
+    made = create(client)
+    job = make_job(owner=owner)
+    for _ in range(5):
+        transitions.cancel([make_execution(job=job).id], by="me")
+    client.post(f"{API}/webhooks/{made['id']}/ping")
+    first = client.get(f"{API}/webhooks/{made['id']}/deliveries?limit=4").json()
+    rest = client.get(first["next"]).json()
+    created = [each["created_at"] for each in first["results"] + rest["results"]]
+    assert len(created) == 6
+    assert created == sorted(created, reverse=True)
+    assert rest["next"] is None
+
+
+def test_the_admin_shows_no_secret_escapes_what_strangers_say_and_acts(client: APIClient) -> None:
+    made = create(client, name="<b>ops")
+    client.post(f"{API}/webhooks/{made['id']}/ping")
+    WebhookDelivery.objects.update(
+        state="failed", ended_at=Webhook.objects.get().created_at, response="<script>alert(1)</script>"
+    )
+    delivery = WebhookDelivery.objects.get()
+    admin = Client()
+    admin.force_login(make_user(is_staff=True, is_superuser=True))
+    for path in (
+        "webhook/",
+        f"webhook/{made['id']}/change/",
+        "webhookdelivery/",
+        f"webhookdelivery/{delivery.id}/change/",
+    ):
+        page = admin.get(f"/admin/jobs/{path}")
+        assert page.status_code == 200
+        text = page.content.decode()
+        assert "&lt;b&gt;ops" in text
+        assert "<b>ops" not in text
+        assert "<script>alert" not in text
+        assert made["secret"] not in text
+        assert bytes(Webhook.objects.get().sealed).hex() not in text
+    admin.post("/admin/jobs/webhookdelivery/", {"action": "redeliver", "_selected_action": [str(delivery.id)]})
+    assert WebhookDelivery.objects.get().state == "pending"
+    admin.post("/admin/jobs/webhook/", {"action": "disable", "_selected_action": [made["id"]]})
+    assert not Webhook.objects.get().enabled
+    refused = admin.post(
+        "/admin/jobs/webhookdelivery/", {"action": "redeliver", "_selected_action": [str(delivery.id)]}, follow=True
+    )
+    assert "enable it first" in refused.content.decode()
+    admin.post("/admin/jobs/webhook/", {"action": "enable", "_selected_action": [made["id"]]})
+    assert Webhook.objects.get().enabled
+    assert admin.get("/admin/jobs/webhook/add/").status_code == 403

@@ -1,0 +1,397 @@
+"""From the end of an execution to a receiver: announced with it, delivered at least once, and what failures lead to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from jobs import conf
+from jobs.models import DeliveryState, Execution, Job, Trigger, Webhook, WebhookDelivery
+from jobs.models.webhook import EVENTS
+from jobs.protocol import Report
+from jobs.services import attempts, transitions, webhooks
+from jobs.services.deadlines import expire_overdue
+from jobs.services.retention import prune_history
+from jobs.services.transitions import NewExecution
+from jobs.services.webhook_deliveries import Deliverer
+from jobs.states import Reason, State
+from jobs.webhooks.addresses import Reach, parse_networks
+from jobs.webhooks.pacing import MAX_TRIES, PLACES_PER_HOST
+from tests.factories import make_execution, make_job, make_user, make_worker, run_on
+from tests.waiting import wait_for
+from tests.webhook_receiver import Handler, Received, Receiver, answer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _loopback(settings: Settings) -> None:
+    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def owner() -> User:
+    return make_user()
+
+
+@pytest.fixture
+def job(owner: User) -> Job:
+    return make_job(owner=owner, name="nightly")
+
+
+def hook(owner: User, url: str, **fields: Any) -> tuple[Webhook, str]:
+    return webhooks.create_webhook(owner=owner, **({"name": "hook", "url": url, "events": EVENTS} | fields))
+
+
+def end(job: Job, *, exit_code: int = 0, result: object = None) -> Execution:
+    """As a worker ends it."""
+    execution = make_execution(job=job)
+    hold = run_on(make_worker(), execution)
+    attempts.finish_attempt(hold, Report(Reason.EXIT, exit_code=exit_code, result=result))
+    execution.refresh_from_db()
+    return execution
+
+
+def make_many(job: Job, count: int) -> list[UUID]:
+    return transitions.create_executions([NewExecution(job.id, Trigger.MANUAL)] * count)
+
+
+def deliver(deliverer: Deliverer | None = None) -> None:
+    """Steps until nothing is due and everything that was sent is settled."""
+    deliverer = deliverer or Deliverer()
+
+    def is_quiet() -> bool:
+        on_the_way = deliverer.on_the_way
+        done = deliverer.step()
+        return not (on_the_way or done.sent or done.settled)
+
+    wait_for(is_quiet, "everything is settled", seconds=20)
+
+
+def make_due() -> None:
+    WebhookDelivery.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+def verified(received: Received, secret: str) -> bool:
+    content = b".".join(
+        [received.headers["webhook-id"].encode(), received.headers["webhook-timestamp"].encode(), received.body]
+    )
+    digest = hmac.new(base64.b64decode(secret.removeprefix("whsec_")), content, hashlib.sha256).digest()
+    wanted = f"v1,{base64.b64encode(digest).decode()}"
+    return wanted in received.headers["webhook-signature"].split(" ")
+
+
+def test_a_receiver_is_told_of_an_end_as_the_api_shows_it(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, secret = hook(owner, receiver.url)
+    execution = end(job, result={"rows": 5})
+    deliver()
+    (received,) = receiver.received
+    assert verified(received, secret)
+    assert abs(int(received.headers["webhook-timestamp"]) - time.time()) < 30
+    delivery = WebhookDelivery.objects.get()
+    assert received.headers["webhook-id"] == str(delivery.id)
+    assert received.headers["content-type"] == "application/json"
+    event = json.loads(received.body)
+    assert (event["type"], event["data"]["job"]) == ("execution.succeeded", {"id": str(job.id), "name": "nightly"})
+    client = APIClient()
+    client.force_authenticate(owner)
+    shown = client.get(f"/api/v1/executions/{execution.id}").json()
+    assert event["data"]["execution"] == shown
+    assert event["timestamp"] == shown["ended_at"]
+    assert (delivery.state, delivery.attempts, delivery.status_code) == (DeliveryState.DELIVERED, 1, 200)
+    assert (delivery.response, delivery.error) == ("thanks", "")
+    assert delivery.ended_at is not None
+    assert delivery.webhook == webhook
+
+
+def test_a_try_that_is_followed_by_another_is_no_end(owner: User, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    execution = end(make_job(owner=owner, retry={"max_attempts": 2, "backoff_seconds": 60}), exit_code=1)
+    assert execution.state == State.BACKING_OFF
+    assert not WebhookDelivery.objects.exists()
+
+
+def test_every_kind_of_end_is_announced_once(owner: User, job: Job, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    end(job)
+    end(job, exit_code=1)
+    transitions.cancel([make_execution(job=job).id], by="me")
+    make_execution(job=job, state=State.MISSED)
+    transitions.skip([make_execution(job=job, state=State.BLOCKED).id])
+    late = make_execution(job=make_job(owner=owner, deadline_seconds=1))
+    Execution.objects.filter(id=late.id).update(deadline_at=late.fired_at)
+    assert expire_overdue() == 1
+    announced = sorted(WebhookDelivery.objects.values_list("event", flat=True))
+    assert announced == sorted(f"execution.{state}" for state in EVENTS)
+    Execution.objects.filter(ended_at__isnull=False).update(exit_code=3)
+    assert WebhookDelivery.objects.count() == len(EVENTS), "what changes after the end is no other end"
+
+
+def test_only_what_is_asked_for_is_announced(owner: User, job: Job, receiver: Receiver) -> None:
+    other = make_job(owner=owner, name="other")
+    hook(owner, receiver.url, name="failures", events=["failed"])
+    hook(owner, receiver.url, name="of-one", job_id=other.id)
+    hook(make_user(), receiver.url, name="of-a-stranger")
+    disabled, _ = hook(owner, receiver.url, name="disabled")
+    webhooks.edit_webhook(disabled.id, enabled=False)
+    end(job)
+    end(other)
+    end(other, exit_code=1)
+    announced = sorted(WebhookDelivery.objects.values_list("webhook__name", "event"))
+    assert announced == [
+        ("failures", "execution.failed"),
+        ("of-one", "execution.failed"),
+        ("of-one", "execution.succeeded"),
+    ]
+
+
+def test_an_end_that_is_rolled_back_is_not_announced(owner: User, job: Job, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    hold = run_on(make_worker(), make_execution(job=job))
+    with transaction.atomic():
+        attempts.finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
+        assert WebhookDelivery.objects.count() == 1
+        transaction.set_rollback(True)
+    assert not WebhookDelivery.objects.exists()
+
+
+def test_ends_and_deliveries_cost_statements_by_the_batch(owner: User, job: Job, receiver: Receiver) -> None:
+    def cost(count: int) -> int:
+        ids = make_many(job, count)
+        with CaptureQueriesContext(
+            connection,
+        ) as ending:
+            transitions.cancel(ids, by="me")
+        with CaptureQueriesContext(connection) as sending:
+            deliverer = Deliverer()
+            deliverer.step()
+            wait_for(lambda: not deliverer.on_the_way, "all are answered")
+            deliverer.settle()
+        WebhookDelivery.objects.all().delete()
+        return len(ending) * 1000 + len(sending)
+
+    without = cost(1)
+    hook(owner, receiver.url)
+    one, many = cost(1), cost(1000)
+    assert one == many
+    assert without // 1000 == one // 1000, "no statement more than without a webhook"
+
+
+def test_many_ends_are_all_delivered(owner: User, job: Job, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    ids = make_many(job, 300)
+    transitions.cancel(ids, by="me")
+    deliver()
+    told = [json.loads(received.body)["data"]["execution"]["id"] for received in receiver.received]
+    assert sorted(told) == sorted(map(str, ids))
+
+
+def test_failures_are_tried_again_later_under_the_same_id(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, secret = hook(owner, receiver.url)
+    receiver.answers = [answer(500, b"oops"), answer(302, location="http://127.0.0.1:1/")]
+    end(job)
+    began = datetime.now(UTC)
+    deliver()
+    delivery = WebhookDelivery.objects.get()
+    assert (delivery.state, delivery.attempts, delivery.tries_left) == (DeliveryState.PENDING, 1, MAX_TRIES - 1)
+    assert (delivery.status_code, delivery.error, delivery.response) == (500, "The answer was 500.", "oops")
+    assert timedelta(seconds=7) < delivery.next_try_at - began < timedelta(seconds=20)
+    webhook.refresh_from_db()
+    assert webhook.failing_since is not None
+    make_due()
+    deliver()
+    delivery.refresh_from_db()
+    assert "redirects are not followed" in delivery.error
+    assert timedelta(seconds=20) < delivery.next_try_at - began < timedelta(seconds=60)
+    make_due()
+    deliver()
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 3)
+    assert len({received.headers["webhook-id"] for received in receiver.received}) == 1
+    assert len({received.body for received in receiver.received}) == 1
+    assert all(verified(received, secret) for received in receiver.received)
+    webhook.refresh_from_db()
+    assert webhook.failing_since is None
+
+
+def test_the_last_try_is_the_last(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, _ = hook(owner, receiver.url)
+    receiver.behave = answer(503)
+    end(job)
+    for _ in range(MAX_TRIES + 2):
+        deliver()
+        make_due()
+    delivery = WebhookDelivery.objects.get()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, MAX_TRIES)
+    assert len(receiver.received) == MAX_TRIES
+    webhook.refresh_from_db()
+    assert webhook.enabled, "for a day is not for three"
+    receiver.behave = answer(204)
+    webhooks.redeliver(delivery.id)
+    deliver()
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts, delivery.status_code) == (DeliveryState.DELIVERED, MAX_TRIES + 1, 204)
+
+
+def test_who_fails_for_three_days_is_disabled(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, _ = hook(owner, receiver.url)
+    receiver.behave = answer(500)
+    end(job)
+    deliver()
+    Webhook.objects.update(failing_since=datetime.now(UTC) - timedelta(seconds=conf.WEBHOOK_FAILING_SECONDS + 60))
+    make_due()
+    deliver()
+    webhook.refresh_from_db()
+    assert webhook.enabled, "while there are tries left it may recover"
+    WebhookDelivery.objects.update(tries_left=1)
+    make_due()
+    deliver()
+    webhook.refresh_from_db()
+    assert (webhook.enabled, webhook.disabled_reason) == (False, "Nothing could be delivered for three days.")
+    end(job)
+    assert WebhookDelivery.objects.count() == 1, "it is told of nothing more"
+
+
+def test_who_is_gone_is_disabled_at_once_and_sent_nothing_more(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, _ = hook(owner, receiver.url)
+    first = end(job)
+    receiver.answers = [answer(410)]
+    deliver()
+    webhook.refresh_from_db()
+    assert (webhook.enabled, webhook.disabled_reason) == (False, "The receiver answered 410 Gone.")
+    assert WebhookDelivery.objects.get().state == DeliveryState.FAILED
+    webhooks.edit_webhook(webhook.id, enabled=True)
+    second = end(job)
+    webhooks.edit_webhook(webhook.id, enabled=False)
+    deliver()
+    waiting = WebhookDelivery.objects.get(execution=second)
+    assert (waiting.state, waiting.error) == (DeliveryState.FAILED, "The webhook is disabled.")
+    assert len(receiver.received) == 1
+    assert first != second
+
+
+def test_who_dies_before_it_stored_the_answer_has_it_sent_again(owner: User, job: Job, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    end(job)
+    dying = Deliverer()
+    dying.step()
+    wait_for(lambda: not dying.on_the_way, "it is answered, and nobody has stored that")
+    deliver()
+    assert len(receiver.received) == 1, "the lease of the first has not ended"
+    make_due()
+    deliver()
+    assert len({received.headers["webhook-id"] for received in receiver.received}) == 1
+    assert len(receiver.received) == 2
+    delivery = WebhookDelivery.objects.get()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 2)
+    receiver.behave = answer(500)
+    webhooks.redeliver(delivery.id)
+    assert dying.settle() == 1
+    delivery.refresh_from_db()
+    assert delivery.state == DeliveryState.PENDING, "what the dead one has to say is about an earlier try"
+
+
+def test_a_slow_receiver_holds_up_nobody_else(owner: User, receiver: Receiver) -> None:
+    def hang(handler: Handler, _: Received) -> None:
+        handler.rfile.read(1)
+
+    with Receiver(behave=hang) as slow:
+        # By names, because both are on one machine; every place that a host may have is taken.
+        slow_job, quick_job = make_job(owner=owner, name="slow"), make_job(owner=owner, name="quick")
+        hook(owner, f"http://localhost:{slow.port}/", name="slow", job_id=slow_job.id)
+        hook(owner, receiver.url, name="quick", job_id=quick_job.id)
+        transitions.cancel([make_execution(job=slow_job).id for _ in range(PLACES_PER_HOST * 3)], by="me")
+        deliverer = Deliverer(resolve=lambda *_: ["127.0.0.1"])
+        deliverer.step()
+        wait_for(lambda: len(slow.received) == PLACES_PER_HOST, "the slow one has all that it may have")
+        transitions.cancel([make_execution(job=quick_job).id for _ in range(5)], by="me")
+        quick = WebhookDelivery.objects.filter(webhook__name="quick", state=DeliveryState.DELIVERED)
+        wait_for(lambda: deliverer.step() and quick.count() == 5, "the others are delivered", seconds=5)
+        assert len(slow.received) == PLACES_PER_HOST
+        assert deliverer.on_the_way == PLACES_PER_HOST
+
+
+def test_a_new_secret_signs_beside_the_former_for_a_day(owner: User, job: Job, receiver: Receiver) -> None:
+    webhook, former = hook(owner, receiver.url)
+    secret = webhooks.rotate_webhook(webhook.id)
+    end(job)
+    deliver()
+    assert verified(receiver.received[0], former)
+    assert verified(receiver.received[0], secret)
+    Webhook.objects.update(previous_until=datetime.now(UTC) - timedelta(seconds=1))
+    end(job)
+    deliver()
+    assert not verified(receiver.received[1], former)
+    assert verified(receiver.received[1], secret)
+
+
+def test_what_cannot_be_signed_is_not_sent(owner: User, job: Job, receiver: Receiver, settings: Settings) -> None:
+    hook(owner, receiver.url)
+    end(job)
+    keys, settings.PUNCTUAL_SECRETS_KEYS = settings.PUNCTUAL_SECRETS_KEYS, "k" * 40
+    deliver()
+    delivery = WebhookDelivery.objects.get()
+    assert (delivery.state, receiver.received) == (DeliveryState.PENDING, [])
+    assert "add it to PUNCTUAL_SECRETS_KEYS" in delivery.error
+    settings.PUNCTUAL_SECRETS_KEYS = keys
+    make_due()
+    deliver()
+    assert len(receiver.received) == 1
+
+
+def test_secrets_are_sealed_anew_with_the_others(owner: User, settings: Settings, receiver: Receiver, job: Job) -> None:
+    webhook, former = hook(owner, receiver.url)
+    secret = webhooks.rotate_webhook(webhook.id)
+    settings.PUNCTUAL_SECRETS_KEYS = f"{'n' * 40},{settings.PUNCTUAL_SECRETS_KEYS}"
+    call_command("reseal_secrets")
+    settings.PUNCTUAL_SECRETS_KEYS = "n" * 40
+    webhook.refresh_from_db()
+    assert webhooks.open_keys(webhook, at=datetime.now(UTC)) == [secret, former]
+
+
+def test_an_operator_who_forbids_http_is_obeyed_by_what_exists(
+    owner: User, job: Job, receiver: Receiver, settings: Settings
+) -> None:
+    hook(owner, receiver.url)
+    end(job)
+    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]))
+    deliver()
+    assert "https://" in WebhookDelivery.objects.get().error
+    settings.PUNCTUAL_WEBHOOK_REACH = Reach(http=True)
+    make_due()
+    deliver()
+    assert "public internet" in WebhookDelivery.objects.get().error
+    assert receiver.received == []
+
+
+def test_deliveries_go_with_the_history(owner: User, job: Job, receiver: Receiver) -> None:
+    hook(owner, receiver.url)
+    end(job)
+    end(job)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE jobs_execution SET ended_at = now() - interval '9 days', scheduled_for = now() - interval '9 days'"
+        )
+    prune_history(retention=timedelta(days=-1))
+    assert not WebhookDelivery.objects.exists()

@@ -1,0 +1,1 @@
+"""What webhooks are made of; receivers are on loopback, in this process."""

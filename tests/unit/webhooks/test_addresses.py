@@ -1,0 +1,124 @@
+"""Where webhooks may go: everything that is not public is refused, however it is written."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_address
+
+import pytest
+
+from jobs.webhooks.addresses import AddressRefused, Reach, Target, is_public, parse_networks
+from jobs.webhooks.sending import Request, send
+
+PRIVATE = [
+    "0.0.0.1", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.254", "100.100.100.200",
+    "127.0.0.1", "127.255.255.254", "168.63.129.16", "169.254.0.1", "169.254.169.254", "172.16.0.1",
+    "172.31.255.255", "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1",
+    "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
+    "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1",
+    "2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:10::1", "2001:20::1", "2001:db8::1", "2002:7f00:1::1",
+    "2002:a9fe:a9fe::1", "3fff::1", "4000::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1",
+]  # fmt: skip
+PUBLIC = [
+    "1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.1",
+    "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "198.17.0.1",
+    "198.20.0.0", "223.255.255.255", "2001:200::1", "2001:4860:4860::8888", "2606:4700::1111", "2a00:1450::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_what_is_not_public_is_refused(address: str) -> None:
+    assert not is_public(ip_address(address))
+    with pytest.raises(AddressRefused, match="PUNCTUAL_WEBHOOK_NETWORKS") as refusal:
+        Reach().check(["8.8.8.8", address])
+    assert address not in str(refusal.value), "nobody learns what a name stands for"
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_what_is_public_is_allowed(address: str) -> None:
+    assert is_public(ip_address(address))
+    assert Reach().check([address]) == [address]
+
+
+def test_a_scope_does_not_hide_an_address() -> None:
+    with pytest.raises(AddressRefused):
+        Reach().check(["fe80::1%eth0"])
+
+
+def test_a_host_without_an_address_is_refused() -> None:
+    with pytest.raises(AddressRefused, match="no address"):
+        Reach().check([])
+
+
+def test_an_operator_allows_ranges_and_nothing_beside_them() -> None:
+    reach = Reach(parse_networks(["10.1.0.0/16", "fd00:1::/64"]))
+    assert reach.check(["10.1.2.3", "fd00:1::5", "8.8.8.8"]) == ["10.1.2.3", "fd00:1::5", "8.8.8.8"]
+    for address in ("10.2.0.1", "fd00:2::5", "127.0.0.1", "::ffff:10.1.2.3"):
+        with pytest.raises(AddressRefused):
+            reach.check([address])
+    for wrong in ("10.1.0.1/16", "example.com", "10.1.0.0/33"):
+        with pytest.raises(ValueError, match="write ranges such as"):
+            parse_networks([wrong])
+
+
+SPELLINGS = [
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "0x7f.1",
+    "0",
+    "127.0.0.1",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+]
+
+
+@pytest.mark.parametrize("host", SPELLINGS)
+def test_loopback_in_any_spelling_is_refused_before_anything_is_sent(host: str) -> None:
+    reach = Reach(http=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        target = reach.parse_url(f"http://{host}:{server.getsockname()[1]}/")
+        answer = send(Request(target, {}, b"{}"), reach=reach)
+        assert "public internet" in answer.error
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("https://example.com", Target("https", "example.com", 443, "/")),
+        ("https://EXAMPLE.com:8443/a/b?c=d&e", Target("https", "example.com", 8443, "/a/b?c=d&e")),
+        ("https://[2606:4700::1111]/x", Target("https", "2606:4700::1111", 443, "/x")),
+        ("https://xn--bcher-kva.example/%C3%BC", Target("https", "xn--bcher-kva.example", 443, "/%C3%BC")),
+    ],
+)
+def test_an_address_is_taken_apart(url: str, target: Target) -> None:
+    assert Reach().parse_url(url) == target
+
+
+def test_the_host_is_named_as_http_wants_it() -> None:
+    reach = Reach(http=True)
+    said = {
+        url: reach.parse_url(url).authority for url in ("https://a", "http://a:80", "https://a:80", "https://[::1]:1")
+    }
+    assert list(said.values()) == ["a", "a", "a:80", "[::1]:1"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "example.com", "//example.com", "http://example.com", "ftp://example.com", "file:///etc/passwd",
+        "https://", "https:///path", "https://u@example.com", "https://u:p@example.com", "https://:@example.com",
+        "https://example.com:0", "https://example.com:65536", "https://example.com:x", "https://example.com/#",
+        "https://example.com/#a", "https://exa mple.com", "https://example.com/a b", "https://example.com/\r\nX: y",
+        "https://example.com\t", "https://example.com/\x00", "https://bücher.example", "https://example.com\\@evil",
+        "https://[fe80::1%25eth0]/", "https://[::1", "https://example.com/\ud800", "https://e/" + "x" * 2000,
+        "gopher://127.0.0.1:6379/_x", "javascript:alert(1)",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_for_us_is_refused_with_words(url: str) -> None:
+    with pytest.raises(ValueError, match=r"[a-z] .*\."):
+        Reach().parse_url(url)
