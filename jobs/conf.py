@@ -125,5 +125,7 @@ TOKEN_USE_SECONDS = 60.0
 LOGIN_WINDOW_SECONDS = 60
 LOGIN_TRIES_A_USER = 10
 LOGIN_TRIES_AN_ADDRESS = 60
+# Of an entry of the audit: what was before, and what was after, each.
+MAX_AUDIT_BYTES = 16 * 1024
 
 PARTITIONS_AHEAD_DAYS = 14

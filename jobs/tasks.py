@@ -11,6 +11,7 @@ from django.db import transaction
 
 from jobs import due_window
 from jobs.services import (
+    audit_trail,
     backfilling,
     log_archiving,
     log_indexing,
@@ -48,7 +49,12 @@ def index_logs() -> dict[str, object]:
 @shared_task(name="jobs.prune_history")
 def prune_history() -> dict[str, object]:
     pruned = retention.prune_history(retention=_retention())
-    return asdict(pruned) | {"horizon": pruned.horizon.isoformat(), "answers": repeating.forget_answers()}
+    changes = audit_trail.prune_entries(retention=timedelta(days=settings.PUNCTUAL_AUDIT_DAYS))
+    return asdict(pruned) | {
+        "horizon": pruned.horizon.isoformat(),
+        "answers": repeating.forget_answers(),
+        "changes": asdict(changes),
+    }
 
 
 @shared_task(name="jobs.archive_logs")

@@ -2,10 +2,36 @@
 
 from django.contrib import admin
 
-from jobs.admin import calendars, executions, jobs, queues, quotas, secrets, tokens, webhooks, workers
+from jobs.admin import (
+    audit,
+    calendars,
+    executions,
+    jobs,
+    people,
+    queues,
+    quotas,
+    secrets,
+    system_tasks,
+    tokens,
+    webhooks,
+    workers,
+)
 
 admin.site.site_header = "Punctual"
 admin.site.site_title = "Punctual"
 admin.site.index_title = "Operations"
 
-__all__ = ["calendars", "executions", "jobs", "queues", "quotas", "secrets", "tokens", "webhooks", "workers"]
+__all__ = [
+    "audit",
+    "calendars",
+    "executions",
+    "jobs",
+    "people",
+    "queues",
+    "quotas",
+    "secrets",
+    "system_tasks",
+    "tokens",
+    "webhooks",
+    "workers",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import Field, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm
@@ -13,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from jobs.admin.read_only import ModelAdmin
 from jobs.errors import InvalidInput
 from jobs.models import Queue
-from jobs.services.queues import pause_queues, resume_queues, save_queue
+from jobs.services.queues import delete_queue, pause_queues, resume_queues, save_queue
 
 
 @admin.register(Queue)
@@ -23,6 +24,7 @@ class QueueAdmin(ModelAdmin[Queue]):
     search_fields = ["name"]
     ordering = ["name"]
     actions = ["pause", "resume"]
+    recorded_by_services = True
 
     @admin.action(description="Pause selected queues", permissions=["change"])
     def pause(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
@@ -35,6 +37,14 @@ class QueueAdmin(ModelAdmin[Queue]):
 
     def save_model(self, request: HttpRequest, obj: Queue, form: ModelForm[Queue], change: bool) -> None:
         save_queue(obj, changed=form.changed_data if change else None)
+
+    def delete_model(self, request: HttpRequest, obj: Queue) -> None:
+        delete_queue(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Queue]) -> None:
+        with transaction.atomic():
+            for queue in queryset:
+                delete_queue(queue)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:

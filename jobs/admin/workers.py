@@ -12,7 +12,7 @@ from jobs.admin.badges import badge
 from jobs.admin.read_only import ReadOnlyAdmin
 from jobs.models import LIVING, Worker
 from jobs.protocol import Registration
-from jobs.services.leases import drain_worker
+from jobs.services.leases import order_drain
 
 MOST_NAMES = 4
 
@@ -31,7 +31,7 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     @admin.action(description="Drain selected workers", permissions=["operate"])
     def drain(self, request: HttpRequest, rows: QuerySet[Worker]) -> None:
         """What runs there goes on; restarting the worker puts it online again."""
-        drained = [w for w in rows if drain_worker(Registration(w.id, w.incarnation))]
+        drained = [w for w in rows if order_drain(Registration(w.id, w.incarnation))]
         names = ", ".join(worker.name for worker in drained) or "nothing: those are gone"
         self.message_user(request, f"Draining {names}.")
 

@@ -11,6 +11,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.origin import address_of
 from jobs.api.permissions import is_worker_token
 from jobs.errors import TokenExpired, TokenRevoked, TokenUnknown, TooManyRequests
 from jobs.services.rate_limit import Standing, take_for_address, take_for_owner
@@ -54,4 +55,4 @@ class Limited(APIView):
 
 
 def _address(request: Request) -> str:
-    return str(request.META.get("REMOTE_ADDR", ""))
+    return address_of(request._request) or ""

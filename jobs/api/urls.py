@@ -10,6 +10,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from jobs.api import (
     artifacts,
     audit,
+    audit_entries,
     backfills,
     bulk,
     calendars,
@@ -92,6 +93,7 @@ urlpatterns = [
     path("webhooks/<uuid:webhook_id>/ping", webhooks.WebhookPing.as_view()),
     path("webhooks/<uuid:webhook_id>/deliveries", webhooks.WebhookDeliveries.as_view()),
     path("webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver", webhooks.WebhookRedeliver.as_view()),
+    path("audit", audit_entries.AuditEntries.as_view()),
     path("audit/firings", audit.Firings.as_view()),
     path("logs/search", log_search.LogsSearch.as_view()),
     path("workers", fleet.Workers.as_view()),

@@ -195,7 +195,11 @@ class WorkerDrain(ApiView):
             worker = find(Worker.objects.all(), worker_id)
         else:
             raise exceptions.PermissionDenied("Only staff may drain a worker.")
-        leases.drain_worker(Registration(worker.id, int(str(values.get("incarnation", worker.incarnation)))))
+        standing = Registration(worker.id, int(str(values.get("incarnation", worker.incarnation))))
+        if is_worker_token(request):
+            leases.drain_worker(standing)
+        else:
+            leases.order_drain(standing)
         wake_worker(worker.id)
         worker.refresh_from_db()
         return Response(WorkerOutput(worker).data)

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0034_token_scopes")]
+    dependencies = [("jobs", "0035_audit_entries")]
 
     operations = [
         migrations.AlterField(

@@ -2,6 +2,7 @@
 
 from jobs.models.answer import StoredAnswer
 from jobs.models.artifact import Artifact, Output, OwnerQuota
+from jobs.models.audit import AuditEntry, Via
 from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
@@ -34,6 +35,7 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AttemptLog",
+    "AuditEntry",
     "Backfill",
     "BackfillState",
     "BeatLease",
@@ -69,6 +71,7 @@ __all__ = [
     "Trigger",
     "VersionInput",
     "VersionSecret",
+    "Via",
     "Webhook",
     "WebhookDelivery",
     "Worker",

@@ -18,6 +18,7 @@ from jobs import storage
 from jobs.errors import Conflict, NotFound
 from jobs.models import Artifact, Execution, JobState, JobVersion, VersionInput
 from jobs.services.artifacts import HOLD_SECONDS, lock_hash
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.locking import UNFINISHED
 
@@ -40,6 +41,9 @@ def delete_artifact(artifact_id: UUID) -> None:
             raise NotFound
         _refuse_if_used(artifact_id)
         Artifact.objects.filter(id=artifact_id).update(doomed_at=Now())
+        if artifact.doomed_at is None:
+            told = {"sha256": artifact.sha256, "size": artifact.size}
+            record("artifact.deleted", artifact, owner_id=artifact.owner_id, before=told)
     if not collect_artifact(artifact_id) and Artifact.objects.filter(id=artifact_id, deleted_at__isnull=True).exists():
         raise Conflict("Somebody wanted the artifact anew while it was being deleted; delete it again if need be.")
 

@@ -24,6 +24,7 @@ from jobs.models.backfill import OPEN
 from jobs.recurrence import EARLIEST, Kind, Recurrence, instants_between
 from jobs.recurrence.values import seconds_of
 from jobs.services import transitions
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now, recurrence_of
 from jobs.services.transitions import NewExecution
@@ -70,13 +71,16 @@ def request_backfill(job_id: UUID, *, from_at: datetime, to_at: datetime, by: st
             raise InvalidInput(
                 "from", f"The range has more than {conf.MAX_BACKFILL_INSTANTS} instants; ask for shorter ones in turn."
             )
-        return Backfill.objects.create(
+        backfill = Backfill.objects.create(
             job=job,
             from_at=from_at,
             to_at=to_at,
             requested_by=by,
             expected_count=len(set(wanted) - _existing(wanted)),
         )
+        asked = {"backfill": backfill.id, "from": from_at, "to": to_at, "expected": backfill.expected_count}
+        record("job.backfilled", job, owner_id=job.owner_id, after=asked)
+    return backfill
 
 
 def advance_backfills() -> AdvanceResult:
@@ -98,10 +102,14 @@ def advance_backfills() -> AdvanceResult:
 def cancel_backfill(backfill_id: UUID) -> None:
     """Creates no more executions; those that it has created run on. Doing it again changes nothing."""
     with transaction.atomic(), bounded(statement_seconds=5):
-        backfill = Backfill.objects.select_for_update(no_key=True).get(id=backfill_id)
+        rows = Backfill.objects.select_related("job").select_for_update(no_key=True, of=("self",))
+        backfill = rows.get(id=backfill_id)
         if backfill.state == BackfillState.DONE:
             raise Conflict("The backfill is done; cancel its executions instead.")
         _cancel([backfill.id])
+        if backfill.state != BackfillState.CANCELLED:
+            job = backfill.job
+            record("job.backfill_cancelled", job, owner_id=job.owner_id, before={"backfill": backfill.id})
 
 
 def stop_backfills(job_id: UUID) -> None:

@@ -20,6 +20,7 @@ from jobs.errors import Conflict, InvalidInput
 from jobs.models import Calendar, Job, JobState, Schedule
 from jobs.recurrence import EARLIEST, LATEST, MAX_EXCLUDED_DATES
 from jobs.services import schedules
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
 from jobs.services.job_spec import CONTROL_CHARACTERS, ScheduleSpec
@@ -31,7 +32,9 @@ _JOBS_NAMED = 3
 
 def create_calendar(*, owner: User, name: str, dates: Iterable[date]) -> Calendar:
     calendar = Calendar(owner=owner, name=_checked_name(name), dates=_checked_dates(dates))
-    _save(calendar)
+    with transaction.atomic(), bounded(statement_seconds=10):
+        _save(calendar)
+        record("calendar.created", calendar, owner_id=calendar.owner_id, after=_told(calendar))
     return calendar
 
 
@@ -46,12 +49,13 @@ def edit_calendar(
     with transaction.atomic(), bounded(statement_seconds=60):
         calendar = _locked(calendar_id)
         when_locked()
+        told, before = _told(calendar), calendar.dates
         if name is not KEEP:
             calendar.name = _checked_name(name)
-        before = calendar.dates
         if dates is not KEEP:
             calendar.dates = _checked_dates(dates)
         _save(calendar)
+        record("calendar.edited", calendar, owner_id=calendar.owner_id, before=told, after=_told(calendar))
         if calendar.dates != before:
             _rewrite_schedules(calendar)
 
@@ -67,6 +71,7 @@ def delete_calendar(calendar_id: UUID, *, when_locked: Callable[[], None] = lamb
             raise Conflict(f"The calendar is in use, by {shown}; take it out of their schedules first.")
         # Of cancelled jobs, which fire no more: they keep the dates that they had.
         Schedule.objects.filter(calendar=calendar).update(calendar=None, own_excluded_dates=None)
+        record("calendar.deleted", calendar, owner_id=calendar.owner_id, before=_told(calendar))
         calendar.delete()
 
 
@@ -126,6 +131,10 @@ def _change(calendar: Calendar, old: Schedule) -> Change:
         )
     refusal = InvalidInput("dates", f"With these dates {where} would never fire again; leave out some of them.")
     return Change(old, new, paused=old.job.state == JobState.PAUSED, refusal=refusal, may_be_over=True)
+
+
+def _told(calendar: Calendar) -> dict[str, object]:
+    return {"name": calendar.name, "dates": calendar.dates}
 
 
 def _using(calendar: Calendar) -> QuerySet[Schedule]:

@@ -14,6 +14,7 @@ from jobs import sql
 from jobs.errors import Conflict, NotFound
 from jobs.models import DeadLetter, Execution
 from jobs.services import status_cache
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 
 
@@ -29,13 +30,15 @@ def dismiss_dead_letter(execution_id: UUID, *, by: str) -> None:
 
 def lock_execution(execution_id: UUID) -> Execution:
     """Ours until the transaction ends. Before any job: whoever ends executions takes the two in this order."""
-    execution = Execution.objects.select_for_update(no_key=True).filter(id=execution_id).first()
+    rows = Execution.objects.select_related("job").select_for_update(no_key=True, of=("self",))
+    execution = rows.filter(id=execution_id).first()
     if execution is None:
         raise NotFound
     return execution
 
 
 def settle(execution: Execution, becomes: DeadLetter, *, event: str, by: str, **detail: str) -> None:
+    """Writes it down as the event of the execution and in the audit: both by the same name."""
     sql.execute(
         "settle_dead_letter",
         {
@@ -46,3 +49,6 @@ def settle(execution: Execution, becomes: DeadLetter, *, event: str, by: str, **
         },
     )
     status_cache.tell_change(execution.id)
+    before = {} if execution.dead_letter is None else {"dead_letter": execution.dead_letter}
+    after = ({"dead_letter": becomes} if before else {}) | detail
+    record(event, execution, owner_id=execution.job.owner_id, name=execution.job.name, before=before, after=after)

@@ -17,7 +17,8 @@ from jobs import due_window, wakeups
 from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Artifact, Calendar, Condition, Delivery, Execution, Job, JobState, JobVersion, Overlap, Queue
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import artifacts, calendars, endings, job_versions, schedules, transitions
+from jobs.services import artifacts, calendars, endings, job_changes, job_versions, schedules, transitions
+from jobs.services.audit_trail import record_all
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
 from jobs.services.job_edit import KEEP, JobEdit
@@ -59,6 +60,7 @@ def edit_job(job_id: UUID, edit: JobEdit, *, when_locked: Callable[[], None] = l
         job = lock_job_and_schedules(job_id)
         _check_editable(job)
         when_locked()
+        before = _described(job)
         now = schedules.database_now()
         spec = _merged(job, edit)
         plan = _plan(job, edit, spec, held, now)
@@ -82,6 +84,7 @@ def edit_job(job_id: UUID, edit: JobEdit, *, when_locked: Callable[[], None] = l
             _cancel_network(job)
         if queue != left:
             _move_waiting(job, queue)
+        record_all([job_changes.edited(job, before, _described(job))])
         transaction.on_commit(wakeups.wake_beat)
 
 
@@ -110,8 +113,18 @@ def _move_waiting(job: Job, queue: Queue) -> None:
     transitions.follow_queue(unfinished)
 
 
+def _described(job: Job) -> dict[str, object]:
+    """As it is stored by now: what is written otherwise and means the same is no change."""
+    version = _version(job)
+    return job_changes.described(_spec_of(job, _present(job)), version.artifact, job_versions.inputs_of(version))
+
+
+def _present(job: Job) -> dict[UUID, ScheduleSpec]:
+    return {schedule.id: spec_of(schedule) for schedule in job.schedules.order_by("id")}
+
+
 def _merged(job: Job, edit: JobEdit) -> JobSpec:
-    present = {schedule.id: spec_of(schedule) for schedule in job.schedules.order_by("id")}
+    present = _present(job)
     spec = edit.merged(_spec_of(job, present), present)
     check_spec(spec)
     check_network(job.owner, spec)

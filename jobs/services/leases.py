@@ -22,6 +22,7 @@ from jobs.models import LIVING, Worker, WorkerStatus
 from jobs.models.ids import new_id
 from jobs.protocol import Offer, Order, Registration, Usage
 from jobs.services import endings, transitions
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.states import Reason
 
@@ -114,6 +115,17 @@ def drain_worker(registration: Registration) -> bool:
         drains = _set_status(registration, WorkerStatus.DRAINING)
         if drains:
             transitions.release_queued()
+    return drains
+
+
+def order_drain(registration: Registration) -> bool:
+    """The same, because somebody else than the worker wants it."""
+    with transaction.atomic(), bounded(statement_seconds=5):
+        worker = Worker.objects.filter(id=registration.worker_id).first()
+        drains = drain_worker(registration)
+        if worker is not None and drains:
+            before, after = {"status": worker.status}, {"status": WorkerStatus.DRAINING}
+            record("worker.drained", worker, before=before, after=after)
     return drains
 
 

@@ -16,6 +16,7 @@ from jobs.errors import IllegalTransition, StorageUnavailable
 from jobs.models import Attempt, Output
 from jobs.protocol import Hold, StoredOutput
 from jobs.services import storage_quota
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.dead_letters import lock_execution
 from jobs.states import TERMINAL
@@ -55,10 +56,15 @@ def delete_outputs(execution_id: UUID, *, by: str) -> None:
         execution = lock_execution(execution_id)
         if execution.state not in TERMINAL:
             raise IllegalTransition(f"The execution has not ended yet ({execution.state}); cancel it first.")
-        files = Output.objects.filter(attempt__execution_id=execution_id).values_list("attempt__number", "sha256")
+        outputs = Output.objects.filter(attempt__execution_id=execution_id)
+        files = list(outputs.values_list("attempt__number", "sha256", "size"))
         # Before the rows: killed in between, they are still listed and can be deleted again.
-        storage.delete_objects([storage.output_key(execution_id, number, sha256) for number, sha256 in set(files)])
+        storage.delete_objects([storage.output_key(execution_id, number, sha256) for number, sha256, _ in set(files)])
         sql.execute("delete_outputs", {"execution_id": execution_id, "by": by})
+        if files:
+            told = {"files": len(files), "bytes": sum(size for *_, size in files)}
+            job = execution.job
+            record("execution.outputs_deleted", execution, owner_id=job.owner_id, name=job.name, before=told)
 
 
 def _say_left_out(outputs: Sequence[StoredOutput], quota_mb: int) -> str:

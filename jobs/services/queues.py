@@ -13,8 +13,11 @@ from django.db import transaction
 from jobs import wakeups
 from jobs.errors import InvalidInput
 from jobs.models import Execution, Queue
+from jobs.services.audit_trail import Change, record, record_all
 from jobs.services.database import bounded
 from jobs.services.locking import UNFINISHED, lock_placement
+
+EDITABLE = ("pool", "priority", "max_concurrency", "aging_seconds", "paused")
 
 
 def save_queue(queue: Queue, *, changed: Collection[str] | None = None) -> None:
@@ -26,7 +29,10 @@ def save_queue(queue: Queue, *, changed: Collection[str] | None = None) -> None:
         lock_placement([queue.id])
         if changed is not None and "pool" in changed:
             _check_pins(queue)
+        before = Queue.objects.filter(id=queue.id).values(*EDITABLE).first()
         queue.save(update_fields=changed)
+        after = Queue.objects.values(*EDITABLE).get(id=queue.id)
+        record("queue.created" if before is None else "queue.edited", queue, before=before, after=after)
         transaction.on_commit(wakeups.wake_beat)
 
 
@@ -43,13 +49,30 @@ def _check_pins(queue: Queue) -> None:
 
 def pause_queues(queue_ids: Iterable[UUID]) -> int:
     """How many were not paused yet."""
-    return Queue.objects.filter(id__in=list(queue_ids), paused=False).update(paused=True)
+    with transaction.atomic(), bounded(statement_seconds=10):
+        return _set_paused(queue_ids, paused=True)
 
 
 def resume_queues(queue_ids: Iterable[UUID]) -> int:
     """How many were paused; what has waited in them is looked at now."""
-    with transaction.atomic():
-        resumed = Queue.objects.filter(id__in=list(queue_ids), paused=True).update(paused=False)
+    with transaction.atomic(), bounded(statement_seconds=10):
+        resumed = _set_paused(queue_ids, paused=False)
         if resumed:
             transaction.on_commit(wakeups.wake_beat)
     return resumed
+
+
+def delete_queue(queue: Queue) -> None:
+    with transaction.atomic(), bounded(statement_seconds=10):
+        record("queue.deleted", queue, before={name: getattr(queue, name) for name in EDITABLE})
+        queue.delete()
+
+
+def _set_paused(queue_ids: Iterable[UUID], *, paused: bool) -> int:
+    others = Queue.objects.select_for_update(no_key=True).filter(id__in=list(queue_ids), paused=not paused)
+    found = list(others.order_by("id"))
+    Queue.objects.filter(id__in=[queue.id for queue in found]).update(paused=paused)
+    action = "queue.paused" if paused else "queue.resumed"
+    before, after = {"paused": not paused}, {"paused": paused}
+    record_all([Change(action, queue.id, queue.name, before=before, after=after) for queue in found])
+    return len(found)

@@ -19,6 +19,7 @@ from jobs.errors import Conflict, InvalidInput, SecretsNotKept, SecretUnreadable
 from jobs.models import Job, JobState, Secret
 from jobs.models.secret import SECRET_NAME
 from jobs.sealing import Keyring
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 
 _JOBS_NAMED = 5
@@ -41,7 +42,9 @@ def create_secret(*, owner: User, name: str, value: str) -> Secret:
     sealed = _sealed(owner.pk, name, value)
     try:
         with transaction.atomic(), bounded(statement_seconds=5):
-            return Secret.objects.create(owner=owner, name=name, sealed=sealed)
+            secret = Secret.objects.create(owner=owner, name=name, sealed=sealed)
+            record("secret.created", secret, owner_id=owner.pk, after={"version": secret.version})
+            return secret
     except IntegrityError:
         raise Conflict(f"There is a secret called {name} already; PUT a new value to its address.") from None
 
@@ -53,6 +56,8 @@ def rotate_secret(secret_id: UUID, *, value: str) -> None:
         secret.sealed = _sealed(secret.owner_id, secret.name, value)
         secret.version += 1
         secret.save(update_fields=["sealed", "version", "updated_at"])
+        before, after = {"version": secret.version - 1}, {"version": secret.version}
+        record("secret.rotated", secret, owner_id=secret.owner_id, before=before, after=after)
 
 
 def delete_secret(secret_id: UUID) -> None:
@@ -65,6 +70,7 @@ def delete_secret(secret_id: UUID) -> None:
         if names:
             shown = ", ".join(names[:_JOBS_NAMED]) + (" and others" if len(names) > _JOBS_NAMED else "")
             raise Conflict(f"The secret {secret.name} is given to {shown}; take it from them first.")
+        record("secret.deleted", secret, owner_id=secret.owner_id, before={"version": secret.version})
         secret.delete()
 
 

@@ -18,8 +18,9 @@ from django.db import transaction
 from jobs import due_window, wakeups
 from jobs.errors import InvalidInput
 from jobs.models import Calendar, Dependency, Job, JobVersion, Schedule, Trigger, VersionInput, VersionSecret
-from jobs.services import calendars, job_versions, schedules, transitions
+from jobs.services import calendars, job_changes, job_versions, schedules, transitions
 from jobs.services.artifacts import hold_artifacts
+from jobs.services.audit_trail import record_all
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, check_upstreams, find_unrunnable, read_upstreams
 from jobs.services.inserting import insert_rows
@@ -118,6 +119,12 @@ def store_jobs(prepared: Prepared) -> list[Job]:
                 NewExecution(job.id, Trigger.MANUAL)
                 for job, each in zip(jobs, prepared.jobs, strict=True)
                 if not each.spec.schedules and not each.spec.dependencies
+            ]
+        )
+        record_all(
+            [
+                job_changes.created(job, each.spec, version.artifact, each.inputs)
+                for job, version, each in zip(jobs, versions, prepared.jobs, strict=True)
             ]
         )
         moments = [(schedule.id, schedule.next_fire_at) for schedule in planned]

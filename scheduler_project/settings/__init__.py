@@ -24,7 +24,7 @@ ROOT_URLCONF = "scheduler_project.urls"
 WSGI_APPLICATION = "scheduler_project.wsgi.application"
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "scheduler_project.administration.AdministrationConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -49,6 +49,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "jobs.api.origin.ActingMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -168,6 +169,8 @@ PUNCTUAL_LEASE_SECONDS = environment.lease_seconds
 PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
 PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
 PUNCTUAL_RETENTION_DAYS = environment.retention_days
+PUNCTUAL_AUDIT_DAYS = environment.audit_days
+PUNCTUAL_TRUSTED_PROXIES = environment.trusted_proxies
 PUNCTUAL_LOG_DAYS = environment.effective_log_days
 PUNCTUAL_LOG_MAX_MB = environment.log_max_mb
 PUNCTUAL_SECRETS_KEYS = environment.secrets_keys.get_secret_value() if environment.secrets_keys else ""

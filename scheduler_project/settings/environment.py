@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import dj_database_url
@@ -38,6 +39,7 @@ class Environment(BaseSettings):
     https: bool = Field(True, validation_alias="PUNCTUAL_HTTPS")
     allowed_hosts: Words = Field((), validation_alias="ALLOWED_HOSTS")
     csrf_trusted_origins: Words = Field((), validation_alias="CSRF_TRUSTED_ORIGINS")
+    trusted_proxies: Words = Field((), validation_alias="PUNCTUAL_TRUSTED_PROXIES")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", validation_alias="PUNCTUAL_LOG_LEVEL")
 
     database_url: SecretStr = Field(validation_alias="DATABASE_URL")
@@ -59,6 +61,7 @@ class Environment(BaseSettings):
     renew_seconds: float = Field(5, ge=0.2, le=120, validation_alias="PUNCTUAL_RENEW_SECONDS")
     beat_max_sleep_seconds: float = Field(0.5, ge=0.01, le=60, validation_alias="PUNCTUAL_BEAT_MAX_SLEEP_SECONDS")
     retention_days: float = Field(90, ge=1, le=36_500, validation_alias="PUNCTUAL_RETENTION_DAYS")
+    audit_days: float = Field(400, ge=1, le=36_500, validation_alias="PUNCTUAL_AUDIT_DAYS")
     log_days: float | None = Field(None, ge=1, validation_alias="PUNCTUAL_LOG_DAYS")
     log_max_mb: int = Field(0, ge=0, validation_alias="PUNCTUAL_LOG_MAX_MB")
 
@@ -91,6 +94,7 @@ class Environment(BaseSettings):
     @field_validator(
         "allowed_hosts",
         "csrf_trusted_origins",
+        "trusted_proxies",
         "webhook_networks",
         "worker_network_allow",
         "worker_network_dns",
@@ -153,6 +157,14 @@ class Environment(BaseSettings):
     def are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         parse_networks(value)
         return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def are_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(str(ip_network(text)) for text in value)
+        except ValueError:
+            raise ValueError("must be addresses or ranges of proxies, such as 10.0.0.5,10.1.0.0/16") from None
 
     @field_validator("worker_network_allow")
     @classmethod

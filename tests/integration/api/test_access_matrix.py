@@ -114,6 +114,7 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver", "post"): OWN,
     ("usage", "get"): SHARED,
     ("logs/search", "get"): SHARED,
+    ("audit", "get"): SHARED,
     ("audit/firings", "get"): SHARED,
     ("workers", "get"): SHARED,
     ("workers/terms", "get"): JOINING,

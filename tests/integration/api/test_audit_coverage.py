@@ -1,0 +1,176 @@
+"""Every address that changes something leaves one entry of who did it; a new one without a case here fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from jobs.api.urls import urlpatterns
+from jobs.models import AuditEntry
+from jobs.protocol import Report
+from jobs.services import backfilling, calendars, commands, secrets
+from jobs.services.artifacts import announce_artifact
+from jobs.services.attempts import finish_attempt
+from jobs.states import Reason
+from tests.factories import make_execution, make_job, make_output, make_schedule, make_worker, run_on
+from tests.integration.api.conftest import API, job_body
+
+pytestmark = pytest.mark.django_db
+UNSAFE = ("post", "put", "patch", "delete")
+DAYS = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 3)]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the entry calls it, what there must be before, whose id is in the address, and what is sent."""
+
+    action: str
+    make: Callable[[User], object]
+    body: dict[str, Any] | None = None
+    by_staff: bool = False
+
+
+def job(owner: User) -> object:
+    return make_job(owner=owner).id
+
+
+def paused_job(owner: User) -> object:
+    own = make_job(owner=owner).id
+    commands.pause_job(own, note="")
+    return own
+
+
+def hourly_job(owner: User) -> object:
+    return make_schedule(job=make_job(owner=owner), kind="cron", expression="0 * * * *").job_id
+
+
+def backfill(owner: User) -> object:
+    own = make_schedule(job=make_job(owner=owner), kind="cron", expression="0 * * * *").job_id
+    return backfilling.request_backfill(own, from_at=DAYS[0], to_at=DAYS[1], by="").id
+
+
+def execution(owner: User) -> object:
+    return make_execution(job=make_job(owner=owner)).id
+
+
+def failed(owner: User) -> object:
+    own = make_execution(job=make_job(owner=owner))
+    finish_attempt(run_on(make_worker(), own), Report(Reason.EXIT, exit_code=3))
+    return own.id
+
+
+def with_output(owner: User) -> object:
+    own = make_execution(job=make_job(owner=owner))
+    finish_attempt(run_on(make_worker(), own), Report(Reason.EXIT, exit_code=0))
+    make_output(own.attempts.get())
+    return own.id
+
+
+def calendar(owner: User) -> object:
+    return calendars.create_calendar(owner=owner, name="holidays", dates=[]).id
+
+
+def secret(owner: User) -> object:
+    return secrets.create_secret(owner=owner, name="password", value="correct horse").id
+
+
+def artifact(owner: User) -> object:
+    return announce_artifact(owner=owner, sha256="a" * 64, size=1).artifact.id
+
+
+def worker(owner: User) -> object:
+    return make_worker().worker_id
+
+
+def nothing(owner: User) -> None:
+    return None
+
+
+CHANGES = {
+    "POST jobs": Call("job.created", nothing, job_body()),
+    "POST jobs/bulk": Call("job.created", nothing, {"jobs": [job_body()]}),
+    "PATCH jobs/{}": Call("job.edited", job, {"name": "another"}),
+    "DELETE jobs/{}": Call("job.deleted", job),
+    "PUT jobs/{}/cancel": Call("job.cancelled", job),
+    "POST jobs/{}/pause": Call("job.paused", job, {"note": "why"}),
+    "POST jobs/{}/resume": Call("job.resumed", paused_job),
+    "POST jobs/{}/execute": Call("job.executed", job),
+    "POST jobs/{}/backfill": Call(
+        "job.backfilled", hourly_job, {"from": DAYS[0].isoformat(), "to": DAYS[1].isoformat()}
+    ),
+    "PUT backfills/{}/cancel": Call("job.backfill_cancelled", backfill),
+    "POST calendars": Call("calendar.created", nothing, {"name": "holidays"}),
+    "PATCH calendars/{}": Call("calendar.edited", calendar, {"dates": ["2030-01-01"]}),
+    "DELETE calendars/{}": Call("calendar.deleted", calendar),
+    "PUT executions/{}/cancel": Call("execution.cancelled", execution),
+    "POST executions/{}/retry": Call("execution.retried", failed),
+    "DELETE executions/{}/outputs": Call("execution.outputs_deleted", with_output),
+    "POST dead-letters/{}/redrive": Call("execution.redriven", failed),
+    "POST dead-letters/{}/dismiss": Call("execution.dismissed", failed),
+    "DELETE artifacts/{}": Call("artifact.deleted", artifact),
+    "POST secrets": Call("secret.created", nothing, {"name": "password", "value": "correct horse"}),
+    "PUT secrets/{}": Call("secret.rotated", secret, {"value": "another horse"}),
+    "DELETE secrets/{}": Call("secret.deleted", secret),
+    "POST workers/{}/drain": Call("worker.drained", worker, by_staff=True),
+}
+NOT_CHANGES = {
+    "POST schedules/preview": "stores nothing",
+    "POST artifacts": "announces bytes; what runs them is submitted or edited",
+    "POST artifacts/{}/complete": "confirms those bytes",
+    "POST workers/register": "a worker's own",
+    "POST workers/{}/heartbeat": "a worker's own",
+    "POST workers/{}/claim": "a worker's own",
+    "POST workers/{}/leave": "a worker's own",
+    "POST executions/{}/start": "a worker's own; the execution has events",
+    "POST executions/{}/complete": "a worker's own; the execution has events",
+    "POST executions/{}/logs": "a worker's own",
+    "POST executions/{}/outputs": "a worker's own",
+}
+
+
+def unsafe_routes() -> set[str]:
+    found = set()
+    for pattern in urlpatterns:
+        view = getattr(pattern.callback, "view_class", None)
+        address = re.sub(r"<[^>]+>", "{}", str(pattern.pattern))
+        found |= {f"{method.upper()} {address}" for method in UNSAFE if hasattr(view, method)}
+    return found
+
+
+def test_every_unsafe_address_is_a_change_or_said_not_to_be_one() -> None:
+    assert unsafe_routes() == CHANGES.keys() | NOT_CHANGES.keys()
+
+
+@pytest.mark.parametrize("route", CHANGES)
+@pytest.mark.usefixtures("bucket")
+def test_a_change_leaves_one_entry(route: str, owner: User, client: APIClient, staff: APIClient) -> None:
+    call = CHANGES[route]
+    own = call.make(owner)
+    before = set(AuditEntry.objects.values_list("id", flat=True))
+    method, _, address = route.partition(" ")
+    asking = staff if call.by_staff else client
+    path = f"{API}/{address.format(own)}"
+    response = asking.generic(method, path, **_sent(call.body))
+    assert 200 <= response.status_code < 300, response.content
+    (entry,) = AuditEntry.objects.exclude(id__in=before)
+    assert entry.action == call.action
+    assert entry.object_type == call.action.partition(".")[0]
+    actor = User.objects.get(username=entry.actor_name)
+    assert (entry.actor_id, actor.is_staff) == (actor.pk, call.by_staff)
+    assert (entry.token_name, entry.via, entry.address) == ("test", "api", "127.0.0.1")
+    assert entry.owner_id == actor.pk
+    if address.startswith(entry.object_type) and own is not None:
+        assert entry.object_id == str(own)
+    assert "horse" not in str([entry.before, entry.after, entry.object_name]), "the value of a secret"
+
+
+def _sent(body: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
