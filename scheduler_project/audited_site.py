@@ -5,7 +5,7 @@ A page whose changes are made by services, which record them themselves, says `r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -18,8 +18,9 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
 from jobs.services.audit_trail import Change, record, record_all
-from jobs.services.audit_values import HIDDEN
+from jobs.services.audit_values import HIDDEN, Fields
 
+SECRET = ("password", "digest", "sealed")
 NAMES = {"apitoken": "token", "ownerquota": "quota", "periodictask": "system_task"}
 
 
@@ -29,18 +30,12 @@ class _Audited(admin.ModelAdmin):  # type: ignore[type-arg]  # of whatever the p
     ) -> list[dict[str, Any]]:
         """Called by every page that has saved something, in the same transaction."""
         message = super().construct_change_message(request, form, formsets, add)
-        if not getattr(self, "recorded_by_services", False):
-            saved = getattr(form, "instance", None) or getattr(form, "user")  # noqa: B009 - of a password's form
-            before = {} if add else {name: _shown(form, name, form.initial.get(name)) for name in form.changed_data}
-            after = {name: _shown(form, name, form.cleaned_data.get(name)) for name in form.changed_data}
-            # Not alike, as it was not there before: an entry is what a password leaves, and nothing of it.
-            passwords = {name for name in after if "password" in name}
-            told = {name: value for name, value in after.items() if name not in passwords}
-            if passwords:
-                told["password"] = HIDDEN
-            before = {name: value for name, value in before.items() if name not in passwords}
-            action = "created" if add else "edited"
-            record_all([_change(action, saved, before, told)])
+        if form.changed_data and not getattr(self, "recorded_by_services", False):
+            # The form of a password has a user instead.
+            saved: Any = getattr(form, "instance", None) or getattr(form, "user", None)
+            before = {} if add else {name: form.initial.get(name) for name in form.changed_data}
+            told = _change("created" if add else "edited", saved, _shown(form, before), _shown(form, form.cleaned_data))
+            record_all([told])
         return message
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
@@ -48,7 +43,7 @@ class _Audited(admin.ModelAdmin):  # type: ignore[type-arg]  # of whatever the p
             super().delete_model(request, obj)
             return
         with transaction.atomic():
-            record_all([_change("deleted", obj, {}, {})])
+            record_all([_change("deleted", obj, _row(obj))])
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -56,7 +51,7 @@ class _Audited(admin.ModelAdmin):  # type: ignore[type-arg]  # of whatever the p
             super().delete_queryset(request, queryset)
             return
         with transaction.atomic():
-            record_all([_change("deleted", row, {}, {}) for row in queryset])
+            record_all([_change("deleted", row, _row(row)) for row in queryset])
             super().delete_queryset(request, queryset)
 
 
@@ -82,15 +77,33 @@ class AuditedSite(AdminSite):
         return response
 
 
-def _change(action: str, row: Model, before: dict[str, object], after: dict[str, object]) -> Change:
+def _change(action: str, row: Model, before: Fields, after: Fields | None = None) -> Change:
     kind = str(row._meta.model_name)
     owner_id = row.pk if isinstance(row, User) else getattr(row, "owner_id", None)
-    return Change(f"{NAMES.get(kind, kind)}.{action}", row.pk, str(row), owner_id, before, after)
+    return Change(f"{NAMES.get(kind, kind)}.{action}", row.pk, str(row), owner_id, before, after or {})
 
 
-def _shown(form: forms.Form, name: str, value: object) -> object:
-    """As a reader knows it: what a form holds as the key of a row by that row's name."""
-    field = form.fields.get(name)
+def _row(row: Model) -> Fields:
+    return {
+        field.name: field.value_from_object(row)
+        for field in row._meta.concrete_fields
+        if not any(word in field.name for word in SECRET)
+    }
+
+
+def _shown(form: forms.Form, values: Mapping[str, object]) -> Fields:
+    """Of what was changed: rows by their names, as a form holds them by their keys, and of a password that it was."""
+    told: dict[str, object] = {}
+    for name in form.changed_data:
+        if any(word in name for word in SECRET):
+            # Told of what comes after only: before and after would be alike.
+            told |= {"password": HIDDEN} if values is form.cleaned_data else {}
+        elif name in values:
+            told[name] = _named(form.fields.get(name), values[name])
+    return told
+
+
+def _named(field: forms.Field | None, value: object) -> object:
     if isinstance(field, forms.ModelMultipleChoiceField):
         return sorted(str(row) for row in value) if isinstance(value, Iterable) else []
     if isinstance(field, forms.ModelChoiceField) and not isinstance(value, Model) and value is not None:
