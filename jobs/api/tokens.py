@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from jobs import conf
 from jobs.api.fields import InstantField, StrictSerializer, TextField, WholeNumberField
 from jobs.api.jobs import NoInput
+from jobs.api.origin import address_of
 from jobs.api.permissions import scope_of
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
@@ -136,7 +137,7 @@ class Login(ApiView):
         user = log_in(
             username=str(body["username"]),
             password=str(body["password"]),
-            address=str(request.META.get("REMOTE_ADDR", "")),
+            address=address_of(request._request) or "",
         )
         made = tokens.issue_token(
             owner=user,

@@ -45,6 +45,6 @@ def acting(find_actor: Callable[[], Actor]) -> Iterator[None]:
 def present_actor(*, user: User | None = None) -> Actor:
     """`user`: who it turned out to be, in a request that does not say it by itself, such as a login."""
     actor = _acting.get()()
-    if user is None:
+    if user is None or actor.user_id is not None:
         return actor
     return Actor(user.pk, user.get_username(), actor.via, actor.address)

@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 from jobs import conf, sql
 from jobs.errors import InvalidInput, NotPermitted, TokenExpired, TokenRevoked, TokenUnknown
 from jobs.models import LADDER, ApiToken, TokenScope
+from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
 
@@ -73,7 +74,14 @@ def issue_token(
     secret = new_secret()
     with transaction.atomic(), bounded(statement_seconds=5):
         token = store_token(owner=owner, name=name, secret=secret, expires_at=expires_at, scope=scope, pool=pool)
+        record_making(token, by=owner)
     return token, secret
+
+
+def record_making(token: ApiToken, *, by: User | None = None) -> None:
+    """`by`: who has only just proved to be, with a password."""
+    told = {"scope": token.scope, "pool": token.pool, "expires_at": token.expires_at}
+    record("token.created", token, owner_id=token.owner_id, after=told, by=by)
 
 
 def expiry_after(days: int | None = None) -> datetime | None:
@@ -85,7 +93,12 @@ def expiry_after(days: int | None = None) -> datetime | None:
 def revoke_token(token_id: UUID) -> bool:
     """At once and for good. False if it was revoked before."""
     with transaction.atomic(), bounded(statement_seconds=5):
-        return ApiToken.objects.filter(id=token_id, revoked_at__isnull=True).update(revoked_at=Now()) == 1
+        token = ApiToken.objects.select_for_update(no_key=True).filter(id=token_id, revoked_at__isnull=True).first()
+        if token is None:
+            return False
+        ApiToken.objects.filter(id=token_id).update(revoked_at=Now())
+        record("token.revoked", token, owner_id=token.owner_id)
+    return True
 
 
 def find_token(secret: str) -> ApiToken:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
 from jobs.models import TokenScope
-from jobs.services.tokens import new_secret, store_token
+from jobs.services.tokens import new_secret, record_making, store_token
 
 
 class Command(BaseCommand):
@@ -31,12 +32,14 @@ class Command(BaseCommand):
             raise CommandError("--days must be between 1 and 36500.")
         expires_at = datetime.now(UTC) + timedelta(days=days) if isinstance(days, int) else None
         secret = new_secret()
-        store_token(
-            owner=owner,
-            name=str(options["name"])[:100],
-            secret=secret,
-            expires_at=expires_at,
-            scope=TokenScope.WORKER,
-            pool=str(options["pool"])[:63],
-        )
+        with transaction.atomic():
+            token = store_token(
+                owner=owner,
+                name=str(options["name"])[:100],
+                secret=secret,
+                expires_at=expires_at,
+                scope=TokenScope.WORKER,
+                pool=str(options["pool"])[:63],
+            )
+            record_making(token)
         self.stdout.write(secret)

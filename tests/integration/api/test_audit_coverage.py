@@ -19,6 +19,7 @@ from jobs.protocol import Report
 from jobs.services import backfilling, calendars, commands, secrets
 from jobs.services.artifacts import announce_artifact
 from jobs.services.attempts import finish_attempt
+from jobs.services.tokens import new_secret, store_token
 from jobs.states import Reason
 from tests.factories import make_execution, make_job, make_output, make_schedule, make_worker, run_on
 from tests.integration.api.conftest import API, job_body
@@ -86,6 +87,16 @@ def artifact(owner: User) -> object:
     return announce_artifact(owner=owner, sha256="a" * 64, size=1).artifact.id
 
 
+def token(owner: User) -> object:
+    return store_token(owner=owner, name="another", secret=new_secret()).id
+
+
+def password(owner: User) -> None:
+    owner.username = "ada"
+    owner.set_password("correct horse")
+    owner.save()
+
+
 def worker(owner: User) -> object:
     return make_worker().worker_id
 
@@ -119,6 +130,10 @@ CHANGES = {
     "POST secrets": Call("secret.created", nothing, {"name": "password", "value": "correct horse"}),
     "PUT secrets/{}": Call("secret.rotated", secret, {"value": "another horse"}),
     "DELETE secrets/{}": Call("secret.deleted", secret),
+    "POST tokens": Call("token.created", nothing, {"name": "laptop", "scope": "read"}),
+    "DELETE tokens/{}": Call("token.revoked", token),
+    "DELETE tokens/self": Call("token.revoked", nothing),
+    "POST login": Call("token.created", password, {"username": "ada", "password": "correct horse", "name": "laptop"}),
     "POST workers/{}/drain": Call("worker.drained", worker, by_staff=True),
 }
 NOT_CHANGES = {
@@ -165,7 +180,8 @@ def test_a_change_leaves_one_entry(route: str, owner: User, client: APIClient, s
     assert entry.object_type == call.action.partition(".")[0]
     actor = User.objects.get(username=entry.actor_name)
     assert (entry.actor_id, actor.is_staff) == (actor.pk, call.by_staff)
-    assert (entry.token_name, entry.via, entry.address) == ("test", "api", "127.0.0.1")
+    said = "" if route == "POST login" else "test"
+    assert (entry.token_name, entry.via, entry.address) == (said, "api", "127.0.0.1")
     assert entry.owner_id == actor.pk
     if address.startswith(entry.object_type) and own is not None:
         assert entry.object_id == str(own)
