@@ -40,11 +40,11 @@ class StrictSerializer(serializers.Serializer[object]):
         for name, field in self._inputs.items():
             if name in data or field.required:
                 try:
-                    values[name] = field.run_validation(data.get(name, empty))
+                    values[field.source or name] = field.run_validation(data.get(name, empty))
                 except serializers.ValidationError as refused:
                     errors[name] = refused.detail
             elif field.default is not empty:
-                values[name] = field.default() if callable(field.default) else field.default
+                values[field.source or name] = field.default() if callable(field.default) else field.default
         if errors:
             raise serializers.ValidationError(errors)
         return values
