@@ -20,6 +20,8 @@ from jobs.errors import Conflict, InvalidInput, SecretsNotKept, SecretUnreadable
 from jobs.models import DeliveryState, Job, Webhook, WebhookDelivery
 from jobs.models.webhook import EVENTS
 from jobs.sealing import Keyring
+from jobs.services.audit_trail import record
+from jobs.services.audit_values import hidden
 from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
 from jobs.services.job_spec import CONTROL_CHARACTERS
@@ -47,6 +49,8 @@ def create_webhook(
         if Webhook.objects.filter(owner=owner).count() >= conf.MAX_WEBHOOKS_PER_OWNER:
             raise Conflict(f"You have {conf.MAX_WEBHOOKS_PER_OWNER} webhooks, and no more may be; delete one first.")
         _save(webhook)
+        told = _told(webhook) | hidden({}, {"url": url})[1]
+        record("webhook.created", webhook, owner_id=owner.pk, after=told)
     return webhook, secret
 
 
@@ -63,6 +67,7 @@ def edit_webhook(
     target = None if url is KEEP else _checked_url(url)
     with transaction.atomic(), bounded(statement_seconds=5):
         webhook = _locked(webhook_id)
+        before, former = _told(webhook), webhook.url
         if name is not KEEP:
             webhook.name = _checked_name(name)
         if url is not KEEP and target is not None:
@@ -74,6 +79,9 @@ def edit_webhook(
         if enabled is not KEEP and enabled != webhook.enabled:
             webhook.enabled, webhook.disabled_reason, webhook.failing_since = enabled, "", None
         _save(webhook)
+        url_before, url_after = hidden({"url": former}, {"url": webhook.url})
+        after = _told(webhook) | url_after
+        record("webhook.edited", webhook, owner_id=webhook.owner_id, before=before | url_before, after=after)
 
 
 def rotate_webhook(webhook_id: UUID) -> str:
@@ -85,12 +93,16 @@ def rotate_webhook(webhook_id: UUID) -> str:
         webhook.previous_until = database_now() + timedelta(seconds=conf.WEBHOOK_ROTATION_SECONDS)
         webhook.sealed = _sealed(webhook, secret)
         webhook.save()
+        record("webhook.rotated", webhook, owner_id=webhook.owner_id)
     return secret
 
 
 def delete_webhook(webhook_id: UUID) -> None:
     """With all that was sent to it, which may be much: first it is told of nothing more, and its row goes last."""
-    Webhook.objects.filter(id=webhook_id).update(enabled=False)
+    with transaction.atomic(), bounded(statement_seconds=5):
+        webhook = _locked(webhook_id)
+        record("webhook.deleted", webhook, owner_id=webhook.owner_id, before=_told(webhook))
+        Webhook.objects.filter(id=webhook_id).update(enabled=False)
     while _delete_batch(webhook_id) == _DELETE_BATCH:
         pass
     with transaction.atomic(), bounded(statement_seconds=10):
@@ -110,6 +122,7 @@ def ping_webhook(webhook_id: UUID) -> WebhookDelivery:
         delivery = WebhookDelivery.objects.create(
             webhook=webhook, event=PING, tries_left=1, next_try_at=now, created_at=now
         )
+        record("webhook.pinged", webhook, owner_id=webhook.owner_id, after={"delivery": delivery.id})
         transaction.on_commit(wakeups.tell_of_room)
     return delivery
 
@@ -126,6 +139,8 @@ def redeliver(delivery_id: UUID) -> WebhookDelivery:
         delivery.state, delivery.ended_at, delivery.next_try_at = DeliveryState.PENDING, None, database_now()
         delivery.tries_left = MAX_TRIES
         delivery.save(update_fields=["state", "ended_at", "next_try_at", "tries_left"])
+        webhook = delivery.webhook
+        record("webhook.redelivered", webhook, owner_id=webhook.owner_id, after={"delivery": delivery.id})
         transaction.on_commit(wakeups.tell_of_room)
     return delivery
 
@@ -159,6 +174,17 @@ def reseal_webhooks(after: UUID | None = None, limit: int = conf.RESEAL_BATCH_SE
                 changed.append(webhook)
         Webhook.objects.bulk_update(changed, ["sealed", "previous_sealed"])
     return Resealed(len(changed), unreadable, page[-1].id if page else None)
+
+
+def _told(webhook: Webhook) -> dict[str, object]:
+    """Without its address, which may hold a secret: only whose machine it is."""
+    return {
+        "name": webhook.name,
+        "host": webhook.host,
+        "events": webhook.events,
+        "job": webhook.job_id,
+        "enabled": webhook.enabled,
+    }
 
 
 def _delete_batch(webhook_id: UUID) -> int:

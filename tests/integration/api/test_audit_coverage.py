@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,7 +17,7 @@ from rest_framework.test import APIClient
 from jobs.api.urls import urlpatterns
 from jobs.models import AuditEntry
 from jobs.protocol import Report
-from jobs.services import backfilling, calendars, commands, secrets
+from jobs.services import backfilling, calendars, commands, secrets, webhooks
 from jobs.services.artifacts import announce_artifact
 from jobs.services.attempts import finish_attempt
 from jobs.services.tokens import new_secret, store_token
@@ -26,6 +27,7 @@ from tests.integration.api.conftest import API, job_body
 
 pytestmark = pytest.mark.django_db
 UNSAFE = ("post", "put", "patch", "delete")
+HOOK: dict[str, Any] = {"name": "chat", "url": "https://example.com/horse", "events": ["succeeded"]}
 DAYS = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 3)]
 
 
@@ -97,6 +99,15 @@ def password(owner: User) -> None:
     owner.save()
 
 
+def webhook(owner: User) -> object:
+    return webhooks.create_webhook(owner=owner, **HOOK)[0].id
+
+
+def delivery(owner: User) -> object:
+    own = webhook(owner)
+    return own, webhooks.ping_webhook(UUID(str(own))).id
+
+
 def worker(owner: User) -> object:
     return make_worker().worker_id
 
@@ -134,6 +145,12 @@ CHANGES = {
     "DELETE tokens/{}": Call("token.revoked", token),
     "DELETE tokens/self": Call("token.revoked", nothing),
     "POST login": Call("token.created", password, {"username": "ada", "password": "correct horse", "name": "laptop"}),
+    "POST webhooks": Call("webhook.created", nothing, HOOK),
+    "PATCH webhooks/{}": Call("webhook.edited", webhook, {"url": "https://example.org/horse"}),
+    "DELETE webhooks/{}": Call("webhook.deleted", webhook),
+    "POST webhooks/{}/rotate": Call("webhook.rotated", webhook),
+    "POST webhooks/{}/ping": Call("webhook.pinged", webhook),
+    "POST webhooks/{}/deliveries/{}/redeliver": Call("webhook.redelivered", delivery),
     "POST workers/{}/drain": Call("worker.drained", worker, by_staff=True),
 }
 NOT_CHANGES = {
@@ -172,7 +189,8 @@ def test_a_change_leaves_one_entry(route: str, owner: User, client: APIClient, s
     before = set(AuditEntry.objects.values_list("id", flat=True))
     method, _, address = route.partition(" ")
     asking = staff if call.by_staff else client
-    path = f"{API}/{address.format(own)}"
+    keys = own if isinstance(own, tuple) else (own,)
+    path = f"{API}/{address.format(*keys)}"
     response = asking.generic(method, path, **_sent(call.body))
     assert 200 <= response.status_code < 300, response.content
     (entry,) = AuditEntry.objects.exclude(id__in=before)
@@ -184,7 +202,7 @@ def test_a_change_leaves_one_entry(route: str, owner: User, client: APIClient, s
     assert (entry.token_name, entry.via, entry.address) == (said, "api", "127.0.0.1")
     assert entry.owner_id == actor.pk
     if address.startswith(entry.object_type) and own is not None:
-        assert entry.object_id == str(own)
+        assert entry.object_id == str(keys[0])
     assert "horse" not in str([entry.before, entry.after, entry.object_name]), "the value of a secret"
 
 
