@@ -20,11 +20,13 @@ from cli.commands import (
     executions,
     explain,
     jobs,
+    login,
     outputs,
     queues,
     search,
     secrets,
     submit,
+    tokens,
     workers,
 )
 from cli.errors import CliError
@@ -49,6 +51,8 @@ COMMANDS = (
     workers,
     queues,
     audit,
+    login,
+    tokens,
 )
 
 EXIT_USAGE = 2

@@ -26,7 +26,8 @@ Exit codes: 0 done · 1 failed without a code of its own · 2 wrong usage · 3 t
 refuses the token · 4 the server refused the input · 5 the server failed · 124 waited too long · \
 130 interrupted. With --wait, a program that failed gives its own code.
 
-The server is PUNCTUAL_URL with PUNCTUAL_TOKEN, else the local stack.
+The server is that of --profile, else PUNCTUAL_URL with PUNCTUAL_TOKEN, else the profile PUNCTUAL_PROFILE, else the \
+profile that login or profiles use chose, else the local stack.
 """
 
 
@@ -80,12 +81,26 @@ def _without_colour(wanted: bool) -> None:
         os.environ["NO_COLOR"] = "1"
 
 
+def _choose_profile(name: str | None) -> None:
+    if name is not None:
+        # What is said with the command comes before what the environment says for all of them.
+        os.environ["PUNCTUAL_PROFILE"] = name
+        for variable in ("PUNCTUAL_URL", "PUNCTUAL_TOKEN"):
+            os.environ.pop(variable, None)
+
+
 @app.callback(invoke_without_command=True)
 def show_help(
     context: typer.Context,
     no_color: Annotated[
         bool, typer.Option("--no-color", help="No colours; as NO_COLOR.", callback=_without_colour, is_eager=True)
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", metavar="NAME", help="Which server is meant.", callback=_choose_profile, is_eager=True
+        ),
+    ] = None,
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -17,6 +17,7 @@ from cli.job_calls import JobCalls
 from cli.keeping_calls import KeepingCalls
 from cli.records import Execution
 from cli.storage_calls import StorageCalls
+from cli.token_calls import TokenCalls
 from cli.transport import Transport
 
 POLL_SECONDS = 0.25
@@ -28,6 +29,7 @@ class Client(
     StorageCalls,
     KeepingCalls,
     FleetCalls,
+    TokenCalls,
 ):
     def __init__(self, url: str, token: str) -> None:
         self.url = url

@@ -1,7 +1,7 @@
-"""Which server to talk to, and with which token.
+"""Which server to talk to, and with which token: what was said explicitly comes before what is only there.
 
 A token is only ever sent to the server it came with: an address from the environment never gets the
-token of the local stack.
+token of the local stack or of a profile.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.errors import NotConfiguredError
+from cli.profiles import LOCAL, path_of, read_profiles
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-WHAT_TO_DO = "run ./punctual up or set PUNCTUAL_URL and PUNCTUAL_TOKEN"
+WHAT_TO_DO = "run ./punctual up, run ./punctual login, or set PUNCTUAL_URL and PUNCTUAL_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,26 @@ class Config:
 
 
 def load_config(environment: Mapping[str, str]) -> Config:
+    """The environment's server, its profile, the profile in use, the local stack: the first that there is."""
     url = environment.get("PUNCTUAL_URL", "").strip()
     token = environment.get("PUNCTUAL_TOKEN", "").strip()
     if url and not token:
         raise NotConfiguredError("PUNCTUAL_URL is set but PUNCTUAL_TOKEN is not: set both.")
-    if not url:
-        stored = _read_credentials(environment)
-        url, token = stored.url, token or stored.token
-    return Config(url=_check_url(url), token=_check_token(token))
+    if url:
+        return Config(check_url(url), check_token(token))
+    name = environment.get("PUNCTUAL_PROFILE", "").strip()
+    if not name and not token:
+        name = read_profiles(path_of(environment)).current or ""
+    if name and name != LOCAL:
+        profile = read_profiles(path_of(environment)).named(name)
+        where = f"The profile {name}'s"
+        return Config(check_url(profile.url, f"{where} url"), check_token(profile.token, f"{where} token"))
+    stored = local_stack(environment)
+    # A token alone is another one for the local stack.
+    return stored if name else Config(stored.url, check_token(token or stored.token))
 
 
-def _read_credentials(environment: Mapping[str, str]) -> Config:
+def local_stack(environment: Mapping[str, str]) -> Config:
     folder = environment.get("PUNCTUAL_VAR", "").strip()
     path = (Path(folder) if folder else CHECKOUT / "var") / "credentials.json"
     try:
@@ -49,22 +59,22 @@ def _read_credentials(environment: Mapping[str, str]) -> Config:
     if isinstance(stored, dict):
         url, token = stored.get("url"), stored.get("api_token")
         if isinstance(url, str) and isinstance(token, str):
-            return Config(url=url, token=token)
+            return Config(check_url(url), check_token(token))
     raise NotConfiguredError(f"{path} names no url and api_token: {WHAT_TO_DO}.")
 
 
-def _check_url(url: str) -> str:
+def check_url(url: str, what: str = "PUNCTUAL_URL") -> str:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and url.isprintable()
     except ValueError:
         usable = False
     if not usable:
-        raise NotConfiguredError(f"PUNCTUAL_URL is {url!r}: write it as http://host:port.")
+        raise NotConfiguredError(f"{what} is {url!r}: write it as http://host:port.")
     return url.rstrip("/")
 
 
-def _check_token(token: str) -> str:
+def check_token(token: str, what: str = "PUNCTUAL_TOKEN") -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise NotConfiguredError("PUNCTUAL_TOKEN is not a token: it has spaces or other odd characters in it.")
+        raise NotConfiguredError(f"{what} is not a token: it has spaces or other odd characters in it.")
     return token

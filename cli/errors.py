@@ -30,6 +30,10 @@ class NotConfiguredError(CliError):
     exit_code = 3
 
 
+class ProfilesNotKeptError(CliError):
+    """The file of profiles could not be written."""
+
+
 class ClientError(CliError):
     """The server refused a request; `field` names what it refused, where the server said so."""
 

@@ -23,6 +23,9 @@ LONGEST_REST_SECONDS = 60
 RESTS = 5
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
+# Problems of these types say themselves what to do.
+EXPLAINED = "urn:punctual:"
+
 Parameters = Mapping[str, str | int]
 
 
@@ -35,7 +38,8 @@ class Transport:
         self._http = httpx.Client(
             headers={"User-Agent": "punctual"}, timeout=TIMEOUT, trust_env=proxied, follow_redirects=False
         )
-        self._authorization = {"Authorization": f"Bearer {token}"}
+        # Without a token nobody is asked for one: that is how one logs in.
+        self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
 
     def close(self) -> None:
         self._http.close()
@@ -187,6 +191,8 @@ def problem_of(response: httpx.Response) -> ClientError:
     problem: JsonObject = body if isinstance(body, dict) else {}
     said = _sentence(problem)
     if status in {401, 403}:
+        if str(problem.get("type", "")).startswith(EXPLAINED):
+            return UnauthorisedError(said, status=status)
         reason = said.rstrip(".") or "The server refused the token"
         return UnauthorisedError(f"{reason}: set PUNCTUAL_TOKEN to a token that may do this.", status=status)
     if not 400 <= status < 500:

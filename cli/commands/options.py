@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from cli.results import Format
+
+
+class Scope(StrEnum):
+    """What a person's token may do: each includes those before it."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class TokenKind(StrEnum):
+    """Those, and a worker's, which stands apart."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    OPERATE = "operate"
+    ADMIN = "admin"
+    WORKER = "worker"
+
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]

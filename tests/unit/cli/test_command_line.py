@@ -21,7 +21,7 @@ JOB = {
 
 def punctual(*words: str, url: str | None = None, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PUNCTUAL_")}
-    environment["PUNCTUAL_VAR"] = "/nonexistent"
+    environment["PUNCTUAL_VAR"] = environment["XDG_CONFIG_HOME"] = "/nonexistent"
     if url:
         environment |= {"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}
     return subprocess.run(
