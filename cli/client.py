@@ -21,6 +21,8 @@ from cli.token_calls import TokenCalls
 from cli.transport import Transport
 
 POLL_SECONDS = 0.25
+SLOWEST_POLL_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 20
 
 
 class Client(
@@ -44,12 +46,17 @@ class Client(
         self._transport.close()
 
     def wait(self, execution_id: str, *, timeout_seconds: float) -> Execution:
-        """The execution once it has ended."""
-        deadline = time.monotonic() + timeout_seconds
-        while not (execution := self.execution(execution_id)).has_ended:
+        """The execution once it has ended. The server waits with us; if it has no room for that, we ask again."""
+        deadline, pause = time.monotonic() + timeout_seconds, POLL_SECONDS
+        while True:
+            asked_at = time.monotonic()
+            wait = max(0, min(LONGEST_WAIT_SECONDS, int(deadline - asked_at)))
+            execution = self.execution(execution_id, wait_seconds=wait)
+            if execution.has_ended:
+                return execution
             if time.monotonic() >= deadline:
                 raise WaitTimeoutError(
                     f"The execution {execution_id} is still {execution.status} after {timeout_seconds:g} s."
                 )
-            time.sleep(POLL_SECONDS)
-        return execution
+            time.sleep(max(0.0, min(asked_at + pause, deadline) - time.monotonic()))
+            pause = min(pause * 1.5, SLOWEST_POLL_SECONDS)

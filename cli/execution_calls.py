@@ -16,8 +16,10 @@ LONGEST_SEARCH_SECONDS = 20.0
 
 
 class ExecutionCalls(Calls):
-    def execution(self, execution_id: str) -> Execution:
-        return Execution.parse(self._transport.get(f"executions/{segment(execution_id)}"))
+    def execution(self, execution_id: str, *, wait_seconds: int = 0) -> Execution:
+        """As it stands; the server may wait so long for its end."""
+        parameters: Parameters = {"wait": wait_seconds} if wait_seconds else {}
+        return Execution.parse(self._transport.get(f"executions/{segment(execution_id)}", parameters))
 
     def executions(
         self,

@@ -14,13 +14,12 @@ from typing import NoReturn
 
 import typer
 
-from cli.client import POLL_SECONDS, Client
+from cli.client import POLL_SECONDS, SLOWEST_POLL_SECONDS, Client
 from cli.errors import WaitTimeoutError
 from cli.records import Execution, LogChunk
 from cli.results import Format, write_object
 from cli.terminal import say, write_log
 
-SLOWEST_POLL_SECONDS = 1.0
 # So long the server is asked to wait for something to come; a person is to see progress, too, which is asked for apart.
 WAIT_SECONDS = 20
 PERSON_WAITS_SECONDS = 1

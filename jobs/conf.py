@@ -97,9 +97,15 @@ CLAIM_WAIT_SECONDS = 20.0
 CLAIM_LOOK_SECONDS = 1.0
 MAX_CLAIMS_AN_ANSWER = 100
 
-# Who follows a log is answered after this long at the latest, and Postgres is looked at this often meanwhile.
+# Who waits for news of an execution or its log is answered after this long at the latest, and Postgres is looked at
+# this often meanwhile.
 FOLLOW_WAIT_SECONDS = 20
 FOLLOW_LOOK_SECONDS = 0.5
+# A stream of events ends after this long, and whoever follows asks again after a moment; if it has nothing to say, it
+# says so this often, and so notices when nobody listens any more.
+FOLLOW_STREAM_SECONDS = 60.0
+FOLLOW_AGAIN_SECONDS = 2.0
+FOLLOW_HEARTBEAT_SECONDS = 5.0
 
 MAX_WEBHOOKS_PER_OWNER = 20
 # One that is being sent and of which nothing is heard for this long is sent again.

@@ -6,6 +6,7 @@ The bytes are the program's and untrusted: they are never served as anything tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from uuid import UUID
 
@@ -17,12 +18,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
+from jobs.api.event_stream import LAST_EVENT_ID, NOTHING_MORE, answer_events, last_event_id
+from jobs.api.execution_status import read_status
 from jobs.api.executions import executions_of
 from jobs.api.fields import StrictSerializer
+from jobs.api.log_stream import LogReader, show_chunk
 from jobs.api.queries import results_of
 from jobs.api.representations import LogChunkOutput
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.errors import NotFound
+from jobs.services.following import take_seat
 from jobs.services.log_following import await_page
 from jobs.services.logs import Page, read_chunks
 
@@ -44,13 +49,19 @@ class LogQuery(StrictSerializer):
         max_value=conf.FOLLOW_WAIT_SECONDS,
         help_text="Of `json`: so many seconds for something to come, unless the attempt has ended.",
     )
+    follow = serializers.BooleanField(
+        default=False,
+        help_text="A stream of events instead: `log` for every chunk, also of attempts to come if none is named.",
+    )
 
 
 class ExecutionLogs(ApiView):
     @extend_schema(
         operation_id="executions_logs",
-        parameters=[LogQuery],
+        parameters=[LogQuery, LAST_EVENT_ID],
         responses={
+            204: NOTHING_MORE,
+            (200, "text/event-stream"): OpenApiTypes.STR,
             (200, "text/plain"): OpenApiTypes.STR,
             (200, "application/json"): OpenApiResponse(
                 results_of(
@@ -72,6 +83,11 @@ class ExecutionLogs(ApiView):
         stream = str(query["stream"]) if "stream" in query else None
         if attempt is not None and attempt > execution.attempt:
             raise NotFound(f"There is no attempt {attempt} of this execution.")
+        if query["follow"]:
+            read = partial(read_status, user_of(request), execution_id)
+            reader = LogReader(execution_id, read, attempt, after, stream, only_this_attempt=attempt is not None)
+            reader.resume(last_event_id(request))
+            return answer_events(request, reader.look, partial(take_seat, execution_id))
         if query["format"] == "json":
             return _as_json(await_page(execution_id, attempt, after=after, stream=stream, seconds=seconds), after)
         # Our server would read it all and throw it away.
@@ -105,18 +121,9 @@ def _tell_break(first: Sequence[bytes], pieces: Iterator[bytes]) -> Iterator[byt
 
 
 def _as_json(page: Page, after: int) -> Response:
-    results = [
-        {
-            "sequence": chunk.sequence,
-            "at": chunk.logged_at,
-            "stream": chunk.stream,
-            "text": chunk.data.decode("utf-8", "replace"),
-        }
-        for chunk in page.chunks
-    ]
     return Response(
         {
-            "results": LogChunkOutput(results, many=True).data,
+            "results": LogChunkOutput([show_chunk(chunk) for chunk in page.chunks], many=True).data,
             "next": page.chunks[-1].sequence if page.chunks else after,
             "attempt": page.standing.attempt,
             "ended": page.standing.ended,

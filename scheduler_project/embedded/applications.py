@@ -18,6 +18,7 @@ from scheduler_project.embedded.process import ProcessSpec
 ADMIN_USER = "admin"
 FLOWER_USER = "flower"
 DRAIN_SECONDS = 10
+WEB_STOP_SECONDS = 5
 # Of the caller's variables, those that would make Python or Django load something else than this checkout.
 _DANGEROUS = ("PYTHONHOME", "PYTHONSTARTUP", "DJANGO_SETTINGS_MODULE")
 
@@ -57,6 +58,8 @@ def application_processes(layout: Layout, environment: Mapping[str, str]) -> tup
                 *(sys.executable, "-m", "granian"),
                 *("--interface", "wsgi", "--host", LOOPBACK, "--port", str(layout.web_port)),
                 *("--workers", "1", "--blocking-threads", "32", "--respawn-failed-workers"),
+                # Those who wait or follow would hold up the end for as long as a minute.
+                *("--workers-kill-timeout", str(WEB_STOP_SECONDS)),
                 "scheduler_project.wsgi:application",
             ),
             environment=environment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
 import pytest
@@ -124,11 +125,16 @@ def test_an_id_stays_one_segment_of_the_path(server: RecordingServer) -> None:
 
 
 def test_waiting_ends_with_the_execution_or_the_time(server: RecordingServer) -> None:
-    server.answer("GET", "/api/v1/executions/E", EXECUTION, times=2)
+    path = "/api/v1/executions/E"
+    server.answer("GET", path, EXECUTION)
     with pytest.raises(WaitTimeoutError, match="still running"):
         server.client.wait("E", timeout_seconds=0)
-    server.answer("GET", "/api/v1/executions/E", EXECUTION | {"status": "failed", "exit_code": 7})
+    # A server that has no room for those who wait answers at once.
+    server.answer("GET", f"{path}?wait=20", EXECUTION, times=2)
+    server.answer("GET", f"{path}?wait=20", EXECUTION | {"status": "failed", "exit_code": 7})
+    began = time.monotonic()
     assert server.client.wait("E", timeout_seconds=30).exit_code == 7
+    assert time.monotonic() - began > 0.25 + 0.375
 
 
 def test_the_token_goes_to_the_server_and_not_to_the_storage(server: RecordingServer) -> None:
