@@ -78,7 +78,7 @@ def write_answer(raw: JsonObject, output: Format | None, *, short: str = "") -> 
 
 
 def write_data(value: object, output: Format) -> None:
-    print(_as_yaml(value) if output is Format.YAML else json.dumps(value, indent=2, default=str), flush=True)
+    print(as_yaml(value) if output is Format.YAML else json.dumps(value, indent=2, default=str), flush=True)
 
 
 def write_fields(rows: Sequence[Sequence[str]], titles: Sequence[str] = ("FIELD", "VALUE")) -> None:
@@ -179,7 +179,7 @@ def _write_lines(lines: Iterable[Sequence[str]]) -> None:
         print("\t".join(line))
 
 
-def _as_yaml(value: object) -> str:
+def as_yaml(value: object) -> str:
     # Reading the module takes as long as a short command does.
     import yaml  # noqa: PLC0415
 

@@ -65,7 +65,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("[1]: 2", "f.yaml:1: A key must be a word"),
         ("<<: 3", "<< takes a mapping"),
         ("a: 99999999999999999999", "too long"),
-        ("a: 1.0e999", "too long"),
+        ("a: 1.0e+999", "too long"),
         ("a: &a [*a]", "deep"),
         ("a: &a\n  <<: *a", "<< takes"),
         ("a: " + "[" * 5000, "f.yaml"),

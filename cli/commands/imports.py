@@ -1,0 +1,88 @@
+"""`import crontab` and `import celery-beat`: what another scheduler runs becomes jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.app import app
+from cli.celery_beats import DEFAULT_SCRIPT, Wrapping, read_app, read_fixture
+from cli.commands.apply import read_bounded
+from cli.commands.options import YesOption
+from cli.crontabs import machine_zone, read_crontab
+from cli.errors import UsageMistakeError
+from cli.imports import finish_import
+from cli.programs import guess_runtime
+from cli.values import parse_zone
+
+imports_app = typer.Typer(
+    help="Make jobs of what cron or Celery beat runs.", no_args_is_help=True, add_completion=False
+)
+app.add_typer(imports_app, name="import")
+
+WriteOption = Annotated[
+    Path | None, typer.Option("--write", metavar="FILE.yaml", help="Write a file for apply instead; needs no server.")
+]
+
+
+@imports_app.command()
+def crontab(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As crontab -l prints it; - is standard input.")],
+    system: Annotated[bool, typer.Option("--system", help="With a column for the user, as /etc/crontab.")] = False,
+    tz: Annotated[str | None, typer.Option(metavar="ZONE", help="Default: this machine's.")] = None,
+    write: WriteOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Show what each line of a crontab would become, ask, and make the jobs."""
+    timezone = machine_zone(os.environ) if tz is None else parse_zone(tz).key
+    name = "crontab" if str(file) == "-" else str(file)
+    finish_import(read_crontab(read_bounded(file), name, system=system, timezone=timezone), write=write, yes=yes)
+
+
+@imports_app.command(name="celery-beat")
+def celery_beat(  # noqa: PLR0917  each is an option of the command line
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="What manage.py dumpdata django_celery_beat prints; - is stdin."),
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="Read its beat_schedule: this imports your code.")
+    ] = None,
+    python: Annotated[str, typer.Option(metavar="PYTHON", help="The Python that --app is imported with.")] = "python3",
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="SCRIPT", help="What each job runs, given BEAT_TASK, BEAT_ARGS and so on; see the docs."),
+    ] = None,
+    secret: Annotated[str | None, typer.Option(metavar="NAME", help="The secret that CELERY_BROKER_URL is in.")] = None,
+    network: Annotated[bool | None, typer.Option("--network/--no-network", help="Whether the jobs have one.")] = None,
+    write: WriteOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Show what each periodic task would become, ask, and make the jobs.
+
+    Without --template a job sends its task to your Celery workers, by the broker in the secret celery-broker-url.
+    """
+    if (file is None) == (application is None):
+        raise UsageMistakeError("Give either a FILE or --app.")
+    wrapping = _wrapping(template, secret, network)
+    if application is not None:
+        imports = read_app(application, python, wrapping)
+    else:
+        name = "fixture" if file is None or str(file) == "-" else str(file)
+        imports = read_fixture(read_bounded(file or Path("-")), name, wrapping)
+    finish_import(imports, write=write, yes=yes)
+
+
+def _wrapping(template: Path | None, secret: str | None, network: bool | None) -> Wrapping:
+    """The default script needs a broker and a network; another one says itself what it needs."""
+    if template is None:
+        return Wrapping("sh", DEFAULT_SCRIPT, secret or "celery-broker-url", network is not False)
+    content = read_bounded(template)
+    try:
+        script = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageMistakeError(f"{template} is not UTF-8 text.") from None
+    return Wrapping(guess_runtime(template, content[:256]).value, script, secret, network is True)

@@ -1,0 +1,133 @@
+"""What another scheduler runs, as a file for `apply`: shown first, then written or made.
+
+Nothing is half imported: whatever cannot be carried over exactly is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cli.app import connect
+from cli.applying import apply_plan, show_plan
+from cli.client import Client
+from cli.errors import ClientError, UsageMistakeError
+from cli.manifests import read_manifest
+from cli.planning import make_plan
+from cli.results import as_yaml
+from cli.terminal import confirm, neutralise, say
+
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Imported:
+    where: str
+    job: Mapping[str, object]  # as a file for `apply` has it
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    where: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Imports:
+    jobs: tuple[Imported, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def with_own_names(jobs: Sequence[Imported]) -> tuple[Imported, ...]:
+    """In a file names tell jobs apart: a second one gets a number."""
+    taken: set[str] = set()
+    named = []
+    for each in jobs:
+        name = wanted = _line(str(each.job["name"])) or "job"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{wanted} {number}"
+        taken.add(name)
+        named.append(replace(each, job={**each.job, "name": name}))
+    return tuple(named)
+
+
+def _line(text: str) -> str:
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(printable.split())[:LONGEST_NAME].strip()
+
+
+def manifest_of(imports: Imports) -> str:
+    """With the warnings as comments, where whoever edits the file sees them."""
+    lines = [_comment(f"Left out, {each.where}: {each.what}: {each.reason}") for each in imports.left_out]
+    lines.append("jobs:")
+    for each in imports.jobs:
+        lines += [_comment(text) for text in (each.where, *each.warnings)]
+        first, *rest = as_yaml(dict(each.job)).split("\n")
+        lines += [f"- {first}", *(f"  {line}" if line else "" for line in rest)]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    return f"# {neutralise(' '.join(text.split()))}"
+
+
+def finish_import(imports: Imports, *, write: Path | None, yes: bool) -> None:
+    if write is not None:
+        _tell(imports)
+        _write(write, imports)
+        return
+    with connect() as client:
+        imports = without_refused(client, imports)
+        _tell(imports)
+        if not imports.jobs:
+            say("Nothing can be imported.")
+            return
+        plan = make_plan(client, read_manifest(manifest_of(imports).encode(), "import", Path()))
+        show_plan(plan)
+        if not plan.is_empty:
+            confirm(f"Make these {len(imports.jobs)} jobs what is shown here?", yes=yes)
+        apply_plan(client, plan)
+
+
+def without_refused(client: Client, imports: Imports) -> Imports:
+    """Schedules that the server would refuse are found before anything is made."""
+    kept: list[Imported] = []
+    left_out = list(imports.left_out)
+    for each in imports.jobs:
+        manifest = read_manifest(manifest_of(Imports((each,), ())).encode(), each.where, Path())
+        try:
+            client.preview_schedules([*manifest.jobs[0].schedules], count=1)
+        except ClientError as error:
+            if error.status != 400:
+                raise
+            left_out.append(LeftOut(each.where, str(each.job["name"]), error.sentence))
+        else:
+            kept.append(each)
+    return Imports(tuple(kept), tuple(left_out))
+
+
+def _tell(imports: Imports) -> None:
+    for each in imports.jobs:
+        for warning in each.warnings:
+            say(f"{each.where}: {each.job['name']}: {warning}")
+    for left in imports.left_out:
+        say(f"{left.where}: left out: {_line(left.what)}: {left.reason}")
+
+
+def _write(path: Path, imports: Imports) -> None:
+    """Never over a file that is there: it may have been edited since."""
+    if not imports.jobs:
+        raise UsageMistakeError("Nothing can be imported, and nothing was written.")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(manifest_of(imports))
+    except FileExistsError:
+        raise UsageMistakeError(f"{path} is there already: choose another name, or delete it.") from None
+    except OSError as error:
+        raise UsageMistakeError(f"{path} cannot be written: {error.strerror or error}.") from None
+    say(f"Wrote {len(imports.jobs)} jobs to {path}. Next: ./punctual apply {path} --plan")

@@ -1,0 +1,160 @@
+"""What cron makes of each line is what the job says; what a sandbox cannot do is told line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.crontabs import machine_zone, read_crontab, split_command, warnings_of
+from cli.errors import UsageMistakeError
+from cli.imports import Imported
+
+
+def jobs(text: str, *, system: bool = False) -> tuple[Imported, ...]:
+    imports = read_crontab(text.encode(), "tab", system=system, timezone="Europe/Paris")
+    assert imports.left_out == ()
+    return imports.jobs
+
+
+def the_job(text: str, *, system: bool = False) -> dict[str, Any]:
+    (imported,) = jobs(text, system=system)
+    return dict(imported.job)
+
+
+def test_a_line_is_a_job_that_does_what_cron_did() -> None:
+    assert the_job("*/5 8-18 * * mon-fri /usr/bin/true --now\n") == {
+        "name": "true",
+        "runtime": "sh",
+        "script": "/usr/bin/true --now\n",
+        "schedules": [{"cron": "*/5 8-18 * * mon-fri", "timezone": "Europe/Paris", "catch_up": "none"}],
+        "timeout": "1d",
+        "max_concurrency": None,
+    }
+
+
+def test_settings_count_from_their_line_on() -> None:
+    first, second = jobs(
+        'SHELL=/bin/bash\nA = "b c"\n0 1 * * * one\nCRON_TZ=Asia/Tokyo\nRANDOM_DELAY=5\nA=x\nMAILTO=me\n0 1 * * * two\n'
+    )
+    assert (first.job["runtime"], first.job["env"], first.warnings) == ("bash", {"A": "b c"}, ())
+    assert second.job["env"] == {"A": "x"}
+    assert second.job["schedules"] == [
+        {"cron": "0 1 * * *", "timezone": "Asia/Tokyo", "catch_up": "none", "jitter_seconds": 300}
+    ]
+    assert "cron mailed what it wrote to me" in second.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "cron"),
+    [
+        ("@daily", "@daily"), ("@Midnight", "@midnight"), ("@every_minute", "* * * * *"), ("-0 1 * * *", "0 1 * * *"),
+        ("0~30 ~ 5~ * *", "H(0-30) H H(5-31) * *"), ("0\t1  *  *\t*", "0 1 * * *"),
+    ],
+)  # fmt: skip
+def test_what_cron_writes_in_its_own_way_is_translated(written: str, cron: str) -> None:
+    assert the_job(f"{written} echo x\n")["schedules"][0]["cron"] == cron
+
+
+@pytest.mark.parametrize(
+    ("written", "command", "stdin"),
+    [
+        ("date +\\%F", "date +%F", None),
+        ("cat%a%b", "cat", "a\nb\n"),
+        ("cat \\%%a\\%%", "cat %", "a%\n\n"),
+        ("cat%", "cat", "\n"),
+    ],
+)
+def test_a_percent_sign_begins_what_is_read_on_standard_input(written: str, command: str, stdin: str | None) -> None:
+    assert split_command(written) == (command, stdin)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("# Back up the shop\n0 1 * * * x", "Back up the shop"),
+        ("# Back up the shop\n\n0 1 * * * /opt/x.sh", "x"),
+        ("# m h  dom mon dow   command\n0 1 * * * /opt/x.sh", "x"),
+        ("# -----\n0 1 * * * /opt/x.sh", "x"),
+        ("#0 4 * * * /opt/old.sh\n0 1 * * * /opt/x.sh", "x"),
+        ("#@daily /opt/old.sh\n0 1 * * * /opt/x.sh", "x"),
+        ("0 1 * * * cd /srv/app && A=b nice -n 5 python3 -u manage.py clear", "manage"),
+        ("0 1 * * * flock -n /run/lock backup", "lock"),
+        ("0 1 * * * [ -x 5 ]", "cron job"),
+    ],
+)
+def test_a_job_is_named_by_the_comment_above_it_or_by_what_it_runs(text: str, name: str) -> None:
+    assert the_job(text)["name"] == name
+
+
+def test_names_tell_jobs_apart() -> None:
+    assert [each.job["name"] for each in jobs("@daily a\n@daily a\n@daily a 2\n@daily b\x1b[2Jc\n")] == [
+        "a", "a 2", "a 3", "b [2Jc",
+    ]  # fmt: skip
+
+
+def test_a_table_of_the_system_names_users() -> None:
+    (imported,) = jobs("17 * * * * root run-parts x\n", system=True)
+    assert imported.job["script"] == "run-parts x\n"
+    assert "It ran as root" in imported.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "system", "reason"),
+    [
+        ("@reboot x", False, "no time"),
+        ("@fortnightly x", False, "not known"),
+        ("0 1 * * *", False, "five fields"),
+        ("nonsense", False, "five fields"),
+        ("0 1 * * * %", False, "no command"),
+        ("0 1 * * * root", True, "column of the user"),
+    ],
+)
+def test_what_is_no_job_is_left_out_with_its_line(line: str, system: bool, reason: str) -> None:
+    imports = read_crontab(f"\n{line}\n@daily root echo\n".encode(), "tab", system=system, timezone="UTC")
+    (left,) = imports.left_out
+    assert (left.where, len(imports.jobs)) == ("tab:2", 1)
+    assert reason in left.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "sentences"),
+    [
+        ("/usr/bin/true > /dev/null 2>&1", []),
+        ("/opt/x.sh >> /var/log/x 2>&1", ["does not see /opt/x.sh, /var/log/x:"]),
+        ("~/bin/x; $HOME/y; ls /home/me", ["does not see ~/bin/x, $HOME/y, /home/me:"]),
+        ("./run.sh", ["cron ran it in a home directory"]),
+        ("touch /tmp/x", ["/tmp is its own"]),
+        ("/usr/bin/curl -s https://a.example/b/c | git push", ["curl, git may need a network"]),
+        ("sudo systemctl restart x", ["sudo, systemctl acts on the machine itself"]),
+    ],
+)
+def test_what_a_sandbox_cannot_do_is_told(command: str, sentences: list[str]) -> None:
+    told = warnings_of(command)
+    assert len(told) == len(sentences)
+    assert all(sentence in warning for sentence, warning in zip(sentences, told, strict=True))
+
+
+def test_settings_that_cannot_be_carried_over_are_told() -> None:
+    (imported,) = jobs("SHELL=/bin/zsh\nHOME=/x\nPUNCTUAL_URL=y\nMAILTO=\n@daily a\n")
+    assert "env" not in imported.job
+    assert len(imported.warnings) == 3
+    with pytest.raises(UsageMistakeError, match="tab:1: 'Mars/Base' is not a time zone"):
+        jobs("CRON_TZ=Mars/Base\n")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a\0b", b"x" * (1024 * 1024 + 1)])
+def test_what_is_no_text_is_refused(content: bytes) -> None:
+    with pytest.raises(UsageMistakeError, match=r"^tab"):
+        read_crontab(content, "tab", system=False, timezone="UTC")
+
+
+def test_the_zone_is_that_of_the_machine(tmp_path: Path) -> None:
+    with pytest.raises(UsageMistakeError, match="--tz"):
+        machine_zone({}, tmp_path)
+    (tmp_path / "timezone").write_text("Asia/Tokyo\n")
+    assert machine_zone({}, tmp_path) == "Asia/Tokyo"
+    (tmp_path / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Rome")
+    assert machine_zone({}, tmp_path) == "Europe/Rome"
+    assert machine_zone({"TZ": ":America/New_York"}, tmp_path) == "America/New_York"

@@ -1,0 +1,113 @@
+"""An import is shown, written to a file that reads back as it was, or made after a yes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.imports import Imported, Imports, LeftOut, manifest_of
+from cli.manifests import Source, read_manifest
+from tests.unit.cli.server import RecordingServer
+from tests.unit.cli.test_apply import INSTANTS, stored
+from tests.unit.cli.test_command_line import punctual
+
+CRONTAB = "# Nightly\n0 3 * * * /opt/x.sh\n@reboot y\n61 * * * * z\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo\n",
+        "a\tb \n",
+        "  indented\n\n\nlast",
+        "é ☃ \u2028 \x85",
+        "#!x\n- a: b\n...\n---\n",
+        "'\"\\n",
+        "on",
+        "x\r\ny\n",
+    ],
+)
+def test_a_written_file_says_what_was_imported(script: str) -> None:
+    job = {"name": "2030-01-01", "runtime": "sh", "script": script, "env": {"A": "010", "B": "1.0e5"}, "stdin": script}
+    left = LeftOut("f:1", "a\nb: [", "why\x1b")
+    text = manifest_of(Imports((Imported("f:2", job, ("mind\nthis",)), Imported("f:3", {**job, "name": "b"})), (left,)))
+    first, second = read_manifest(text.encode(), "f", Path()).jobs
+    assert (first.name, second.name) == ("2030-01-01", "b")
+    assert (first.program, first.stdin) == (Source(text=script), Source(text=script))
+    assert first.fields["env"] == {"A": "010", "B": "1.0e5"}
+    assert text.splitlines()[:4] == ["# Left out, f:1: a b: [: why\\x1b", "jobs:", "# f:2", "# mind this"]
+
+
+@pytest.fixture
+def world(server: RecordingServer) -> RecordingServer:
+    server.answer("GET", "/api/v1/usage", {"owner": "me"})
+    server.answer("GET", "/api/v1/calendars?limit=100", {"results": [], "next": None})
+    server.answer("GET", "/api/v1/jobs?owner=me&search=Nightly&limit=100", {"results": [], "next": None})
+    server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
+    problem = {"errors": [{"field": "schedules.0.cron", "message": "A bad minute."}]}
+    server.answer("POST", "/api/v1/schedules/preview", problem, status=400)
+    server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
+    server.answer("POST", "/api/v1/jobs", stored(name="Nightly"), status=201)
+    return server
+
+
+def made(server: RecordingServer) -> list[dict[str, object]]:
+    return [json.loads(asked.body) for asked in server.requests if asked.path == "/api/v1/jobs" and asked.body]
+
+
+def test_nothing_is_made_without_a_yes(world: RecordingServer) -> None:
+    ended = punctual("import", "crontab", "-", "--tz", "Europe/Paris", url=world.url, typed=CRONTAB)
+    assert ended.returncode == 2
+    assert "+ Nightly: create" in ended.stdout
+    assert ended.stderr.splitlines() == [
+        "crontab:2: Nightly: The sandbox does not see /opt/x.sh: give it as an input, or bring it in the script.",
+        "crontab:3: left out: @reboot y: It runs when the machine starts, which is no time:"
+        " make it a service of the machine.",
+        "crontab:4: left out: z: A bad minute.",
+        "punctual: There is nobody to ask: say --yes if you mean it.",
+    ]
+    assert made(world) == []
+
+
+def test_with_a_yes_the_jobs_are_made(world: RecordingServer) -> None:
+    ended = punctual("import", "crontab", "-", "--tz", "Europe/Paris", "--yes", url=world.url, typed=CRONTAB)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (0, "Applied 1: Nightly.")
+    (job,) = made(world)
+    assert (job["name"], job["runtime"], job["script"]) == ("Nightly", "sh", "/opt/x.sh\n")
+    assert (job["timeout_seconds"], job["max_concurrency"]) == (86400, None)
+
+
+def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Path) -> None:
+    fixture = json.dumps([
+        {"model": "django_celery_beat.intervalschedule", "pk": 1, "fields": {"every": 5, "period": "minutes"}},
+        {"model": "django_celery_beat.periodictask", "pk": 1,
+         "fields": {"name": "t", "task": "shop.t", "interval": 1, "enabled": True}},
+    ])  # fmt: skip
+    template = tmp_path / "run.py"
+    template.write_text("import os\n")
+    words = ("import", "celery-beat", "-", "--template", str(template), "--write", str(tmp_path / "j.yaml"))
+    ended = punctual(*words, typed=fixture)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    (job,) = read_manifest((tmp_path / "j.yaml").read_bytes(), "j.yaml", tmp_path).jobs
+    assert (job.runtime.value, job.program, job.fields["network"], job.fields["secrets"]) == (
+        "python", Source(text="import os\n"), False, [],
+    )  # fmt: skip
+    again = punctual(*words, typed=fixture)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["import", "celery-beat"], "either a FILE or --app"),
+        (["import", "crontab", "/nowhere"], "cannot be read"),
+        (["import", "crontab", "-", "--tz", "Mars/Base"], "not a time zone"),
+        (["import", "crontab", "-", "--write", "/nowhere/x"], "Nothing can be imported"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], sentence: str) -> None:
+    ended = punctual(*words, typed="")
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
