@@ -5,9 +5,17 @@ from __future__ import annotations
 from cli.answers import JsonObject
 from cli.calls import Calls, given, segment
 from cli.records import Queue, Worker
+from cli.transport import Probe
 
 
 class FleetCalls(Calls):
+    def probe(self, path: str) -> Probe:
+        return self._transport.probe(path)
+
+    def own_token(self) -> JsonObject:
+        """What the server knows of the token that it is asked with."""
+        return self._transport.get("tokens/self")
+
     def workers(self, *, limit: int = 100) -> list[Worker]:
         return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
 

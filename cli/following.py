@@ -28,16 +28,6 @@ EXIT_INTERRUPTED = 130
 BY_SIGNAL = 128
 
 
-def first_execution(client: Client, job_id: str, *, deadline: float) -> Execution:
-    """The first execution of a job that was just submitted, once there is one."""
-    while not (found := client.executions(job_id=job_id, limit=100)):
-        if time.monotonic() >= deadline:
-            raise WaitTimeoutError(f"The job {job_id} was not fired within the time given for waiting.")
-        time.sleep(POLL_SECONDS)
-    # Ids grow with time.
-    return min(found, key=lambda execution: execution.id)
-
-
 def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: float) -> Iterator[LogChunk]:
     """The chunks of an execution's log from an attempt on, until the execution has ended.
 

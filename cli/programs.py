@@ -14,11 +14,9 @@ from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-from cli.client import Client
 from cli.errors import UsageMistakeError
+from cli.progress import Watch, unwatched
+from cli.storage_calls import StorageCalls
 from cli.values import parse_input
 
 LARGEST_INLINE_BYTES = 1024 * 1024
@@ -55,6 +53,13 @@ _INTERPRETERS = {
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([A-Za-z]+)[\d.]*(?:\s|$)")
 
 
+def parse_runtime(word: str) -> Runtime:
+    try:
+        return Runtime(word)
+    except ValueError:
+        raise UsageMistakeError(f"{word!r} is no runtime: it is one of {', '.join(Runtime)}.") from None
+
+
 def guess_runtime(path: Path, head: bytes) -> Runtime:
     """From what the file begins with, else from its name."""
     if head.startswith(b"\x7fELF"):
@@ -67,14 +72,16 @@ def guess_runtime(path: Path, head: bytes) -> Runtime:
     return chosen
 
 
-def prepare_program(client: Client, path: Path, runtime: Runtime | None) -> dict[str, object]:
+def prepare_program(
+    client: StorageCalls, path: Path, runtime: Runtime | None, *, watch: Watch = unwatched
+) -> dict[str, object]:
     """The part of a job's specification that says what to run; uploads the program if it has to be."""
     with _opened(path) as (file, head):
         chosen = runtime or guess_runtime(path, head)
         script = _inline_text(head) if chosen is not Runtime.BINARY else None
         if script is not None:
             return {"runtime": chosen.value, "script": script}
-        return {"runtime": chosen.value, "artifact": _upload(client, file, path.name)}
+        return {"runtime": chosen.value, "artifact": _upload(client, file, path.name, watch)}
 
 
 def check_given(
@@ -90,34 +97,35 @@ def check_given(
 
 
 def prepare_given(
-    client: Client,
+    client: StorageCalls,
     stdin: Path | None,
     inputs: Sequence[str] | None,
     *,
     no_stdin: bool = False,
     no_inputs: bool = False,
+    watch: Watch = unwatched,
 ) -> dict[str, object]:
     """The part of a job's specification that says what its program is given; uploads what has to be."""
     given: dict[str, object] = {}
     if no_stdin:
         given["stdin"] = None
     elif stdin is not None:
-        given |= prepare_stdin(client, stdin)
+        given |= prepare_stdin(client, stdin, watch)
     if inputs or no_inputs:
         files = [parse_input(word) for word in inputs or []]
-        given["inputs"] = [{"path": path, "artifact": upload_file(client, Path(file))} for path, file in files]
+        given["inputs"] = [{"path": path, "artifact": upload_file(client, Path(file), watch)} for path, file in files]
     return given
 
 
-def prepare_stdin(client: Client, path: Path) -> dict[str, object]:
+def prepare_stdin(client: StorageCalls, path: Path, watch: Watch = unwatched) -> dict[str, object]:
     with _opened(path) as (file, head):
         text = _inline_text(head)
-        return {"stdin": text} if text is not None else {"stdin_artifact": _upload(client, file, path.name)}
+        return {"stdin": text} if text is not None else {"stdin_artifact": _upload(client, file, path.name, watch)}
 
 
-def upload_file(client: Client, path: Path) -> str:
+def upload_file(client: StorageCalls, path: Path, watch: Watch = unwatched) -> str:
     with _opened(path) as (file, _):
-        return _upload(client, file, path.name)
+        return _upload(client, file, path.name, watch)
 
 
 @contextmanager
@@ -142,7 +150,7 @@ def _inline_text(content: bytes) -> str | None:
         return None
 
 
-def _upload(client: Client, file: BufferedReader, name: str) -> str:
+def _upload(client: StorageCalls, file: BufferedReader, name: str, watch: Watch) -> str:
     file.seek(0)
     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     size = file.tell()
@@ -150,14 +158,12 @@ def _upload(client: Client, file: BufferedReader, name: str) -> str:
     artifact = client.create_artifact(sha256=sha256, size=size)
     if artifact.upload is None:
         return artifact.id
-    columns = (TextColumn("Uploading {task.description}", markup=False), BarColumn(), DownloadColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(ascii(name)[1:-1], total=size)
+    with watch(name, size) as advance:
 
         def pieces() -> Iterator[bytes]:
             while piece := file.read(PIECE_BYTES):
                 yield piece
-                progress.advance(task, len(piece))
+                advance(len(piece))
 
         client.upload_artifact(artifact.upload, pieces(), size=size)
     return client.complete_artifact(artifact.id).id

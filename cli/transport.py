@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -17,6 +18,7 @@ from cli.answers import JsonObject, as_object
 from cli.errors import ClientError, ServerFailureError, UnauthorisedError, UnreachableError
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+PROBE_SECONDS = 5.0
 RETRY_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
 # Who makes too many requests is told when to go on, and does so, but does not wait for ever.
 LONGEST_REST_SECONDS = 60
@@ -29,15 +31,34 @@ EXPLAINED = "urn:punctual:"
 Parameters = Mapping[str, str | int]
 
 
+@dataclass(frozen=True)
+class Probe:
+    """What the server answered, whatever it was, and how long that took."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: JsonObject
+    seconds: float
+
+
+def is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
+
+
 class Transport:
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, *, timeout_seconds: float | None = None) -> None:
+        """`timeout_seconds`: for whoever would rather have no answer than a late one; nothing is tried again then."""
         self._root = f"{url.rstrip('/')}/"
         self._base = urljoin(self._root, "api/v1/")
         # Proxies of the environment are for the outside: one that cannot reach loopback must not be asked.
-        proxied = urlsplit(url).hostname not in LOOPBACK
+        proxied = not is_loopback(url)
         self._http = httpx.Client(
-            headers={"User-Agent": "punctual"}, timeout=TIMEOUT, trust_env=proxied, follow_redirects=False
+            headers={"User-Agent": "punctual"},
+            timeout=timeout_seconds or TIMEOUT,
+            trust_env=proxied,
+            follow_redirects=False,
         )
+        self._pauses = RETRY_PAUSES_SECONDS if timeout_seconds is None else ()
         # Without a token nobody is asked for one: that is how one logs in.
         self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -57,9 +78,23 @@ class Transport:
             json=body if body is not None else {},
             headers=self._authorization if key is None else {**self._authorization, "Idempotency-Key": key},
         )
-        with self._answer(request, pauses=() if key is None else RETRY_PAUSES_SECONDS) as response:
+        with self._answer(request, pauses=() if key is None else self._pauses) as response:
             _read(response)
             return _decode(response)
+
+    def probe(self, path: str) -> Probe:
+        """A question to the server itself, beside the API and without the token; a failure is an answer, too."""
+        begun = time.monotonic()
+        try:
+            response = self._http.get(urljoin(self._root, path), timeout=PROBE_SECONDS)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise _unreachable(self._http.build_request("GET", self._root), error) from error
+        try:
+            body: object = response.json()
+        except ValueError:
+            body = {}
+        told: JsonObject = body if isinstance(body, dict) else {}
+        return Probe(response.status_code, response.headers, told, time.monotonic() - begun)
 
     @contextmanager
     def stream(self, path: str, parameters: Parameters | None = None) -> Iterator[httpx.Response]:
@@ -67,7 +102,7 @@ class Transport:
         request = self._http.build_request(
             "GET", urljoin(self._base, path), params=parameters, headers=self._authorization
         )
-        with self._answer(request, pauses=RETRY_PAUSES_SECONDS) as response:
+        with self._answer(request, pauses=self._pauses) as response:
             yield response
 
     @contextmanager
@@ -76,7 +111,7 @@ class Transport:
         absolute = urljoin(self._root, url)
         ours = urlsplit(absolute)[:2] == urlsplit(self._root)[:2]
         request = self._http.build_request("GET", absolute, headers=self._authorization if ours else {})
-        with _storage_errors(), self._answer(request, pauses=RETRY_PAUSES_SECONDS) as response:
+        with _storage_errors(), self._answer(request, pauses=self._pauses) as response:
             yield pieces_of(response)
 
     def upload(self, method: str, url: str, headers: Mapping[str, str], content: Iterable[bytes]) -> None:
@@ -160,6 +195,8 @@ def pieces_of(response: httpx.Response) -> Iterator[bytes]:
 
 def _unreachable(request: httpx.Request, error: Exception) -> UnreachableError:
     address = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    if isinstance(error, httpx.ReadTimeout):
+        return UnreachableError(f"The server at {address} did not answer in time: try again.")
     why = str(error) or type(error).__name__
     return UnreachableError(f"The server at {address} cannot be reached ({why}): is it up?")
 

@@ -18,6 +18,7 @@ from cli.app import app, check_execution_id, connect
 from cli.client import Client
 from cli.commands.options import AnswerOption, ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
+from cli.progress import bar
 from cli.results import Column, Format, field, write_list
 from cli.storage_records import Output
 from cli.terminal import confirm, say, write_result
@@ -106,8 +107,13 @@ def _make_folders(directory: Path, target: Path) -> None:
 
 def _download(client: Client, output: Output, path: str) -> None:
     digest, size = hashlib.sha256(), 0
-    with client.download(output) as pieces, Path(path).open("wb") as file:
+    with (
+        client.download(output) as pieces,
+        Path(path).open("wb") as file,
+        bar("Fetching")(output.name, output.size) as advance,
+    ):
         for piece in pieces:
+            advance(len(piece))
             digest.update(piece)
             size += len(piece)
             if size > output.size:

@@ -45,8 +45,9 @@ from cli.commands.job_options import (
 )
 from cli.commands.options import AnswerOption, WaitLimitOption, WaitOption
 from cli.errors import UsageMistakeError
-from cli.following import EXIT_INTERRUPTED, first_execution, wait_and_exit
+from cli.following import EXIT_INTERRUPTED, wait_and_exit
 from cli.programs import check_given, prepare_given, prepare_program
+from cli.progress import bar
 from cli.records import Job
 from cli.results import Format, write_answer
 from cli.terminal import say, shown_time
@@ -114,8 +115,8 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     with connect() as client:
         if after:
             specification["dependencies"] = dependencies_of(client, after)
-        specification |= prepare_program(client, file, runtime)
-        specification |= prepare_given(client, stdin, inputs)
+        specification |= prepare_program(client, file, runtime, watch=bar("Uploading"))
+        specification |= prepare_given(client, stdin, inputs, watch=bar("Uploading"))
         job = client.submit_job(specification)
         say(f"Submitted {job.name}.{when(job)}")
         warn(job)
@@ -135,7 +136,7 @@ def warn(job: Job) -> None:
 
 def _wait_for(client: Client, job: Job, deadline: float, output: Format | None) -> None:
     try:
-        execution = first_execution(client, job.id, deadline=deadline)
+        execution = client.first_execution(job.id, deadline=deadline)
     except KeyboardInterrupt:
         say(f"Stopped waiting; the job stays. See it: ./punctual show {job.id} · Cancel it: ./punctual cancel {job.id}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
