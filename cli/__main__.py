@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from typer._completion_classes import completion_init
 
 from cli.app import app
 from cli.commands import (
@@ -14,8 +15,11 @@ from cli.commands import (
     artifacts,
     audit,
     backfill,
+    bench,
     calendars,
+    completion,
     dead_letters,
+    doctor,
     edit,
     executions,
     explain,
@@ -30,7 +34,8 @@ from cli.commands import (
     tokens,
     workers,
 )
-from cli.errors import CliError
+from cli.completion import VARIABLE
+from cli.errors import CliError, UnreachableError
 from cli.following import EXIT_INTERRUPTED
 from cli.terminal import say
 
@@ -55,6 +60,9 @@ COMMANDS = (
     audit,
     login,
     tokens,
+    doctor,
+    bench,
+    completion,
 )
 
 EXIT_USAGE = 2
@@ -62,25 +70,36 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str]) -> int:
+    if VARIABLE in os.environ:
+        completion_init()
     try:
         code = app(list(arguments), prog_name="punctual", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CliError as error:
-        say(f"punctual: {error}")
+        more = " ./punctual doctor tells more." if isinstance(error, UnreachableError) else ""
+        say(f"punctual: {error}{more}")
         return error.exit_code
     except typer.TyperException as error:
         say(f"punctual: {error.format_message().rstrip('.')}. See punctual --help.")
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except SystemExit:
-        # Typer exits by itself in this one case: the reader left while a command was printing.
-        return EXIT_BROKEN_PIPE
-    except BrokenPipeError:
-        # The reader left (`| head`); without this, Python complains once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+    except (SystemExit, BrokenPipeError):
+        # The reader left (`| head`), for which typer exits by itself, as it does when it has completed a word.
+        _forget_stdout()
+        return 0 if VARIABLE in os.environ else EXIT_BROKEN_PIPE
+    except OSError as error:
+        _forget_stdout()
+        what = error.filename or "What was to be printed"
+        why = error.strerror or error
+        say(f"punctual: {what} could not be written ({why}): make room for it, or write it elsewhere.")
+        return CliError.exit_code
+
+
+def _forget_stdout() -> None:
+    """Without this, Python complains once more, and ends with a code of its own, when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

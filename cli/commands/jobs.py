@@ -19,6 +19,7 @@ from cli.commands.options import (
     WaitLimitOption,
     WaitOption,
 )
+from cli.completion import job_names
 from cli.errors import ClientError, UsageMistakeError
 from cli.following import wait_and_exit
 from cli.records import Instant, Job
@@ -65,7 +66,12 @@ def jobs(  # noqa: PLR0917  each is an option of the command line
 
 @app.command()
 def show(
-    thing: Annotated[str, typer.Argument(metavar="JOB|EXECUTION", help="The id or name of a job, or an execution's.")],
+    thing: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|EXECUTION", help="The id or the name of a job, or an execution's id.", autocompletion=job_names
+        ),
+    ],
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show all that is known of a job or of an execution."""
@@ -146,7 +152,9 @@ def resume(job: JobArgument, output: AnswerOption = None) -> None:
 
 @app.command()
 def cancel(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The id or the name of a job.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The id or the name of a job.", autocompletion=job_names)
+    ] = None,
     execution: Annotated[str | None, typer.Option(metavar="ID", help="Cancel this one execution instead.")] = None,
     output: AnswerOption = None,
 ) -> None:

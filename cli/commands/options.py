@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import job_names
 from cli.results import Format
 
 
@@ -29,7 +30,9 @@ class TokenKind(StrEnum):
     WORKER = "worker"
 
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=job_names)
+]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", help="A table that fits, a wide one with all, or data for programs.")

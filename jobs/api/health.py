@@ -1,6 +1,6 @@
 """/healthz: the process answers. /readyz: what it stands on answers too.
 
-Only the database decides readiness: without Redis, the object store or a worker, work is late and never lost.
+Only the database decides readiness: without Redis, the object store, a worker or a beat, work is late and never lost.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from functools import lru_cache
 from http import HTTPStatus
 
@@ -24,12 +25,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from jobs import storage
-from jobs.models import Worker, WorkerStatus
+from jobs.models import ReaperStamp, Worker, WorkerStatus
 from jobs.services.database import bounded
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
+BEAT_SECONDS = 30
 REQUIRED = frozenset({"database", "migrations"})
 OK = "ok"
 
@@ -94,6 +96,14 @@ def _workers() -> str:
     return OK if online else "no worker is online"
 
 
+def _beat() -> str:
+    """Every pass of every beat leaves a stamp, many a minute."""
+    with transaction.atomic(), bounded(statement_seconds=1, lock_seconds=1):
+        lately = Now() - timedelta(seconds=BEAT_SECONDS)
+        passed = ReaperStamp.objects.filter(stamped_at__gt=lately).exists()
+    return OK if passed else f"no beat has passed for {BEAT_SECONDS} seconds"
+
+
 @lru_cache(maxsize=1)
 def _checks() -> tuple[Check, ...]:
     asks = {
@@ -102,6 +112,7 @@ def _checks() -> tuple[Check, ...]:
         "redis": _redis,
         "storage": _storage,
         "workers": _workers,
+        "beat": _beat,
     }
     return tuple(Check(name, ask) for name, ask in asks.items())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,16 @@ def _ctrl_c_means_something() -> None:
 def stack() -> Iterator[Stack]:
     with started_stack({"PUNCTUAL_WORKER_NETWORK": "1"}) as running:
         yield running
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "script.sh"
+        path.write_text(text)
+        return path
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
+from typing import IO
 
 from cli.client import Client
 from tests.acceptance.stack import Stack
@@ -27,12 +26,15 @@ def environment_of(stack: Stack) -> dict[str, str]:
     return {**os.environ, **stack.environment, "PUNCTUAL_URL": stack.url, "PUNCTUAL_TOKEN": stack.token}
 
 
-def punctual(stack: Stack, *words: str | Path, check: bool = True) -> Ended:
+def punctual(
+    stack: Stack, *words: str | Path, check: bool = True, stdout: int | IO[str] = subprocess.PIPE, **environment: str
+) -> Ended:
     ended = subprocess.run(
         [sys.executable, "-m", "cli", *map(str, words)],
         cwd=ROOT,
-        env=environment_of(stack),
-        capture_output=True,
+        env=environment_of(stack) | environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=LONGEST_COMMAND_SECONDS,
         check=False,
@@ -40,16 +42,6 @@ def punctual(stack: Stack, *words: str | Path, check: bool = True) -> Ended:
     if check:
         assert ended.returncode == 0, f"{words} ended with {ended.returncode}: {ended.stderr}"
     return ended
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "script.sh"
-        path.write_text(text)
-        return path
-
-    return write
 
 
 Script = Callable[[str], Path]
@@ -191,11 +183,7 @@ def test_what_the_server_refuses_is_one_line_that_names_the_field(stack: Stack, 
 def test_a_wrong_token_is_told_from_a_missing_thing(stack: Stack) -> None:
     nowhere = punctual(stack, "show", "00000000-0000-7000-8000-000000000000", check=False)
     assert nowhere.returncode == 4
-    refused = subprocess.run(
-        [sys.executable, "-m", "cli", "jobs"],
-        cwd=ROOT, env=environment_of(stack) | {"PUNCTUAL_TOKEN": "wrong"},
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+    refused = punctual(stack, "jobs", check=False, PUNCTUAL_TOKEN="wrong")
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1
 

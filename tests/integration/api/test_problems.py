@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import storage
-from jobs.models import Artifact, Job
+from jobs.models import Artifact, Job, ReaperStamp
 from jobs.services.tokens import new_secret, store_token
 from scheduler_project.embedded.engines import Engines
 from tests.factories import make_job, make_worker
@@ -121,7 +122,9 @@ def test_readiness(bucket: None, settings: Settings) -> None:
     assert (without_worker.status_code, without_worker.json()["status"]) == (200, "degraded")
     assert without_worker.json()["checks"]["workers"] == "no worker is online"
     make_worker()
-    checks = dict.fromkeys(("database", "migrations", "redis", "storage", "workers"), "ok")
+    assert client.get("/readyz").json()["checks"]["beat"] == "no beat has passed for 30 seconds"
+    ReaperStamp.objects.update_or_create(id=1, defaults={"stamped_at": Now(), "unbroken_since": Now()})
+    checks = dict.fromkeys(("database", "migrations", "redis", "storage", "workers", "beat"), "ok")
     assert client.get("/readyz").json() == {"status": "ok", "checks": checks}
 
     settings.PUNCTUAL_REDIS_URL = "redis://127.0.0.1:1/0"

@@ -1,0 +1,188 @@
+"""A server that is away, silent or dying, a full disk, a machine without Django: one line, one code."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.__main__ import main
+from cli.completion import Shell, job_names, script_for
+from tests.unit.cli.server import RecordingServer
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = {"results": [{"id": "J", "name": name, "status": "x"} for name in ("nightly", "$(reboot)", "night owl")]}
+ALONE = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
+
+
+@contextmanager
+def odd_server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Whatever is served to whoever connects, until the test is over."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        held: list[socket.socket] = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=10)
+            for connection in held:
+                connection.close()
+
+
+def die_in_the_middle(connection: socket.socket) -> None:
+    connection.recv(65536)
+    connection.sendall(
+        b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"results": ['
+    )
+    connection.close()
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.transport.TIMEOUT", httpx.Timeout(0.3))
+    monkeypatch.setattr("cli.transport.RETRY_PAUSES_SECONDS", (0.01,))
+    monkeypatch.setenv("PUNCTUAL_TOKEN", "t")
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize(
+    ("serve", "words"),
+    [(None, "Connection refused"), (lambda _: None, "did not answer in time"), (die_in_the_middle, "peer closed")],
+    ids=["refuses", "says nothing", "dies"],
+)
+def test_a_dead_server_is_one_line_and_a_code(
+    serve: Callable[[socket.socket], None] | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with odd_server(serve or (lambda _: None)) as url:
+        monkeypatch.setenv("PUNCTUAL_URL", url if serve else "http://127.0.0.1:1")
+        assert main(["jobs"]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert words in printed.err
+    assert "./punctual doctor" in printed.err
+
+
+def test_a_full_disk_is_one_line_and_no_success(server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": PAGE["results"], "next": None})
+    environment = os.environ | {"PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t"}
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "cli", "jobs"],
+            cwd=ROOT, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "No space left on device" in ended.stderr
+
+
+def distributions_of(*names: str) -> set[str]:
+    """These and all that they need."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name in found:
+            continue
+        try:
+            needed = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another platform or Python
+        found.add(name)
+        # What only an extra needs is not needed.
+        left += [match[0] for line in needed if "extra ==" not in line and (match := re.match(r"[\w.-]+", line))]
+    return found
+
+
+def test_the_command_line_needs_its_own_packages_and_no_django(tmp_path: Path, server: RecordingServer) -> None:
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": PAGE["results"], "next": None})
+    for name in distributions_of("httpx", "rich", "typer", "pyyaml"):
+        for file in importlib.metadata.files(name) or []:
+            top = Path(file.parts[0])
+            if not file.parts[0].startswith((".", "_pytest")) and not (tmp_path / top).exists():
+                (tmp_path / top).symlink_to(
+                    Path(str(file.locate())).parents[len(file.parts) - 2]
+                    if len(file.parts) > 1
+                    else Path(str(file.locate()))
+                )
+    for ours in ("cli", "punctual_client.py"):
+        (tmp_path / ours).symlink_to(ROOT / ours)
+    environment = {"PATH": os.environ["PATH"], "PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t"}
+
+    def alone(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", "-S", "-c", program, str(tmp_path), *words],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    listed = alone(ALONE, "jobs", "-o", "yaml")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "name: nightly" in listed.stdout
+    absent = alone("import sys; sys.path[:0] = [sys.argv[1]]; import punctual_client, django")
+    assert "No module named 'django'" in absent.stderr
+
+
+def test_names_are_completed_if_they_are_harmless_in_a_shell(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUNCTUAL_URL", server.url)
+    monkeypatch.setenv("PUNCTUAL_TOKEN", "t")
+    for asked in ("limit=50", "search=nig&limit=50", "search=x&limit=50"):
+        server.answer("GET", f"/api/v1/jobs?{asked}", PAGE)
+    assert job_names("") == job_names("nig") == ["nightly"]
+    assert job_names("x") == []
+
+
+def test_completing_is_silent_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUNCTUAL_TOKEN", "t")
+    with odd_server(lambda _: None) as url:
+        for address in (url, "http://127.0.0.1:1"):
+            monkeypatch.setenv("PUNCTUAL_URL", address)
+            assert job_names("n") == []
+    monkeypatch.delenv("PUNCTUAL_URL")
+    monkeypatch.setenv("PUNCTUAL_VAR", "/nonexistent")
+    assert job_names("n") == []
+
+
+def test_bash_completes_commands_options_and_names(server: RecordingServer, tmp_path: Path) -> None:
+    server.answer("GET", "/api/v1/jobs?search=ni&limit=50", PAGE)
+    command = tmp_path / "punctual"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m cli "$@"\n')
+    command.chmod(0o755)
+    typed = ["./punctual show ni", "./punctual wor", "./punctual executions --wo"]
+    lines = [
+        f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _punctual_completion ./punctual; echo ${{COMPREPLY[@]}}"
+        for words in typed
+    ]
+    ended = subprocess.run(
+        ["bash", "-c", "\n".join([script_for(Shell.BASH), *lines, "complete -p ./punctual"])],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t"},
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[:3] == ["nightly", "workers", "--worker"]
+    assert ended.stderr == ""
