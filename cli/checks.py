@@ -16,7 +16,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 
-from cli.answers import JsonObject, optional_text
+from cli.answers import JsonObject
 from cli.client import Client
 from cli.config import CHECKOUT
 from cli.errors import ClientError, CliError
@@ -138,24 +138,16 @@ def check_readiness(client: Client) -> Iterator[Finding]:
 
 
 def check_token(client: Client) -> Finding:
-    """Of a server that does not tell about tokens, only whether it takes this one."""
     try:
         token = client.own_token()
     except ClientError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            return Finding("token", Verdict.FAILED, str(error), "make a new token")
-        try:
-            client.storage_use()
-        except ClientError as refusal:
-            return Finding("token", Verdict.FAILED, str(refusal), "make a new token, and look at the server's version")
-        return Finding("token", Verdict.OK, "the server takes it")
-    until = optional_text(token, "expires_at")
-    of = f"{token.get('name')} of {token.get('owner')}, scope {token.get('scope')}"
-    if until is None:
+        return Finding("token", Verdict.FAILED, str(error), "run punctual login, or make a new token")
+    of = f"{token.name} of {token.owner}, scope {token.scope}"
+    if token.expires_at is None:
         return Finding("token", Verdict.OK, f"{of}, without an end")
-    if datetime.fromisoformat(until) - datetime.now(UTC) < SOON:
-        return Finding("token", Verdict.WARNING, f"{of}, ends {until}", "make a new one before it does")
-    return Finding("token", Verdict.OK, f"{of}, ends {until[:10]}")
+    if datetime.fromisoformat(token.expires_at) - datetime.now(UTC) < SOON:
+        return Finding("token", Verdict.WARNING, f"{of}, ends {token.expires_at}", "make a new one before it does")
+    return Finding("token", Verdict.OK, f"{of}, ends {token.expires_at[:10]}")
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:

@@ -12,10 +12,6 @@ class FleetCalls(Calls):
     def probe(self, path: str) -> Probe:
         return self._transport.probe(path)
 
-    def own_token(self) -> JsonObject:
-        """What the server knows of the token that it is asked with."""
-        return self._transport.get("tokens/self")
-
     def workers(self, *, limit: int = 100) -> list[Worker]:
         return [Worker.parse(item) for item in self._listing("workers", {}, limit)]
 
