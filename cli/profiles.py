@@ -120,7 +120,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise
+                    raise ProfilesNotKeptError(f"Another punctual is writing in {folder}: try again.") from None
                 time.sleep(0.05)
         yield
     finally:

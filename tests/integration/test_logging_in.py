@@ -77,6 +77,8 @@ def test_in_and_out(run: Run, ann: User, live_server: LiveServer, tmp_path: Path
     assert first.name.startswith("cli on ")
     assert run("jobs").code == 0
     assert run("jobs", PUNCTUAL_PROFILE="other").code == 3
+    elsewhere = {"PUNCTUAL_URL": "ftp://x", "PUNCTUAL_TOKEN": "x"}
+    assert (run("jobs", **elsewhere).code, run("--profile", "work", "jobs", **elsewhere).code) == (3, 0)
 
     run(*words, typed=PASSWORD + "\n")
     first.refresh_from_db()
@@ -142,7 +144,7 @@ def test_without_a_person_to_ask_and_without_a_server(run: Run) -> None:
     assert run("--profile", "local", "login", "http://127.0.0.1:1").code == 2
     dead = run("login", "http://127.0.0.1:1", "--user", "ann", typed="x")
     assert (dead.code, "cannot be reached" in dead.err) == (3, True)
-    insecure = run("login", "http://punctual.invalid", "--user", "ann", typed="x")
+    insecure = run("login", "http://127.0.0.2:1", "--user", "ann", typed="x", NO_PROXY="*")
     assert "is not https" in insecure.err
 
 

@@ -22,7 +22,7 @@ from jobs.services import placement
 from jobs.services.attempts import claim_attempt
 from jobs.services.calendars import create_calendar
 from jobs.services.explaining import explain_execution
-from jobs.services.tokens import digest_of
+from jobs.services.tokens import digest_of, revoke_token
 from tests.factories import hold_of, make_execution, make_job, make_schedule, make_user, make_worker
 from tests.integration.api.conftest import API
 
@@ -145,6 +145,8 @@ def test_bootstrap_can_be_repeated_and_follows_its_secrets(
     admin = User.objects.get(username="root")
     assert (admin.is_superuser, admin.check_password("second")) == (True, True)
     assert ApiToken.objects.filter(owner=admin).count() == 1
+    revoke_token(ApiToken.objects.get(owner=admin).id)
+    assert "revoked, and stays so" in bootstrap("second", "pun_" + "b" * 40)
 
 
 def act(client: Client, action: str, *rows: Execution | Queue | Worker) -> str:

@@ -129,10 +129,11 @@ def test_a_list_that_is_too_long_is_refused_unread(db: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_that_is_taken_away_gets_nothing_more(bucket: None) -> None:
+@pytest.mark.parametrize("how", ["expires_at", "revoked_at"])
+def test_a_token_that_is_taken_away_gets_nothing_more(bucket: None, how: str) -> None:
     worker = join()
     worker.place(make_execution())
-    ApiToken.objects.update(expires_at="2001-01-01T00:00:00Z")
+    ApiToken.objects.update(**{how: "2001-01-01T00:00:00Z"})
     with pytest.raises(WorkerLeaseLost):
         claiming.take_work(worker.registration, [])
 

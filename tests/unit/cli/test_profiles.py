@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import stat
-import subprocess
-import sys
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -74,15 +72,18 @@ def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
     assert os.listdir(path.parent) == ["config.toml"]
 
 
-def test_two_at_once_forget_nothing(path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from cli.profiles import *\n"
-        "for n in range(20):\n"
-        "    change_profiles(Path(sys.argv[1]), lambda p: p.having(f'{sys.argv[2]}{n}', Profile('http://x', 't')))"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program, path, name]) for name in ("a", "b")]
-    assert [each.wait(timeout=60) for each in running] == [0, 0]
-    assert len(read_profiles(path).known) == 40
+def test_two_at_once_take_turns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_profiles(path, lambda profiles: profiles.having("home", HOME))
+    monkeypatch.setattr("cli.profiles.LOCK_SECONDS", 0.1)
+
+    def log_in_meanwhile(profiles: Profiles) -> Profiles:
+        with pytest.raises(ProfilesNotKeptError, match="Another punctual"):
+            change_profiles(path, lambda others: others.having("work", WORK))
+        return profiles.using("local")
+
+    change_profiles(path, log_in_meanwhile)
+    change_profiles(path, lambda profiles: profiles.having("work", WORK))
+    assert read_profiles(path) == Profiles({"home": HOME, "work": WORK}, "work")
 
 
 @pytest.mark.parametrize(
