@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cli.audit_calls import AuditCalls
 from cli.config import load_config
 from cli.errors import NotConfiguredError, WaitTimeoutError
 from cli.execution_calls import ExecutionCalls
@@ -38,6 +39,7 @@ class Client(
     KeepingCalls,
     FleetCalls,
     TokenCalls,
+    AuditCalls,
 ):
     def __init__(
         self, url: str | None = None, token: str | None = None, *, timeout_seconds: float | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cli.answers import JsonObject
-from cli.calls import Calls, given, segment
+from cli.calls import Calls, segment
 from cli.records import Queue, Worker
 from cli.transport import Probe
 
@@ -20,6 +19,3 @@ class FleetCalls(Calls):
 
     def queues(self, *, limit: int = 500) -> list[Queue]:
         return [Queue.parse(item) for item in self._listing("queues", {}, limit)]
-
-    def audit_firings(self, *, from_: str, to: str | None = None, job_id: str | None = None) -> JsonObject:
-        return self._transport.get("audit/firings", {"from": from_, **given(to=to, job_id=job_id)})

@@ -1,4 +1,4 @@
-"""`audit`: whether every instant that was due is accounted for; exit code 1 if not."""
+"""`audit`: whether every instant that was due is accounted for (exit code 1 if not), and who changed what."""
 
 from __future__ import annotations
 
@@ -8,16 +8,64 @@ import typer
 
 from cli.answers import JsonObject, as_object, as_objects
 from cli.app import app, connect, resolve_job
-from cli.commands.options import FormatOption
-from cli.results import Format, write_data, write_fields, write_rows
+from cli.audit_records import Change
+from cli.commands.options import FormatOption, LimitOption
+from cli.results import Column, Format, field, moment, write_data, write_fields, write_list, write_rows
 from cli.terminal import say
 from cli.values import parse_moment
 
 EXIT_DIFFERENCES = 1
 
 
-@app.command()
-def audit(
+COLUMNS: tuple[Column[Change], ...] = (
+    Column("AT", moment("at")),
+    Column("WHO", field("actor")),
+    Column("ACTION", field("action")),
+    Column("NAME", field("object_name")),
+    Column("WHAT CHANGED", Change.differences),
+    Column("VIA", field("via"), wide=True),
+    Column("FROM", field("address"), wide=True),
+    Column("TOKEN", field("token"), wide=True),
+    Column("OWNER", field("owner"), wide=True),
+    Column("OBJECT", field("object_id"), wide=True),
+)
+
+audit_app = typer.Typer(help="Check that everything fired, and see who changed what.", add_completion=False)
+app.add_typer(audit_app, name="audit")
+
+
+@audit_app.command()
+def changes(  # noqa: PLR0917  each is an option of the command line
+    actor: Annotated[str | None, typer.Option(metavar="USER", help="Only what this user did.")] = None,
+    thing: Annotated[
+        str | None, typer.Option("--object", metavar="ID", help="Only this: the id of anything, or a job's name.")
+    ] = None,
+    action: Annotated[str | None, typer.Option(help="Only this: job.paused, or all of job.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="USER", help="Only what is this user's (for staff).")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="A time, or how long ago: 7d.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="The same.")] = None,
+    limit: LimitOption = 50,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List who changed what, the newest first, with what was before and after."""
+    from_, to = (None if word is None else parse_moment(word) for word in (since, until))
+    whole = action is not None and "." in action
+    with connect() as client:
+        found = client.changes(
+            actor=actor,
+            action=action if whole else None,
+            object_type=None if whole else action,
+            object_id=thing if thing is None or thing.isdigit() else resolve_job(client, thing),
+            owner=owner,
+            from_=from_,
+            to=to,
+            limit=limit,
+        )
+    write_list(found, COLUMNS, output)
+
+
+@audit_app.command()
+def firings(
     first: Annotated[str, typer.Option("--from", metavar="TIME", help="A time, or how long ago: 1h.")],
     last: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The same. Default: now.")] = None,
     job: Annotated[str | None, typer.Option(help="Only the schedules of this job (id or name).")] = None,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.contrib import admin as django_admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
 from jobs.models import AuditEntry, OwnerQuota, Queue
-from jobs.services import audit_trail
+from jobs.services import audit_trail, commands
 from scheduler_project.audited_site import _Audited
 from tests.factories import make_execution, make_job, make_user, make_worker
 
@@ -149,3 +149,18 @@ def test_the_audit_is_read_only_and_shows_no_markup(admin: Client) -> None:
     assert b"&lt;u&gt;" in page.content
     assert b'name="_save"' not in page.content
     assert admin.post(f"/admin/jobs/auditentry/{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_the_history_of_a_job_is_what_the_audit_tells_of_it(admin: Client) -> None:
+    job, other = make_job(), make_job()
+    commands.pause_job(job.id, note="why")
+    commands.cancel_job(other.id, by="")
+    page = admin.get(f"/admin/jobs/job/{job.id}/history/", follow=True)
+    assert page.status_code == 200
+    assert b"job.paused" in page.content
+    assert b"job.cancelled" not in page.content
+    reader = make_user(is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_job"))
+    admin.force_login(reader)
+    assert admin.get(f"/admin/jobs/job/{job.id}/history/").status_code == 200, "Django's own, without the audit"
+    assert admin.get("/admin/jobs/auditentry/").status_code == 403
