@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
@@ -19,7 +19,7 @@ TOKEN = "pun_" + "b" * 40
 
 
 @contextmanager
-def punctual_web(room: Laboratory) -> Iterator[Client]:
+def punctual_web(room: Laboratory, environment: Mapping[str, str] | None = None) -> Iterator[Client]:
     """As the local stack runs it; the client's token belongs to a user of its own."""
     from django.contrib.auth.models import User
 
@@ -32,7 +32,7 @@ def punctual_web(room: Laboratory) -> Iterator[Client]:
     serve = ("--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--blocking-threads", "32")
     argv = (sys.executable, "-m", "granian", *serve, "scheduler_project.wsgi:application")
     settings = {"ALLOWED_HOSTS": "127.0.0.1", "PUNCTUAL_HTTPS": "false", "PUNCTUAL_REQUESTS_PER_MINUTE": "0"}
-    with MeasuredProcess("web", argv, room.directory, settings) as process:
+    with MeasuredProcess("web", argv, room.directory, {**settings, **(environment or {})}) as process:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + START_SECONDS
         while not _is_up(url):

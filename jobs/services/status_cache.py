@@ -2,7 +2,8 @@
 
 Invariant: nothing served is older than a second, by Redis's clock and by ours. The second begins before Postgres is
 asked, and an answer that comes when the second is over, or was ended early by `tell_change`, is not kept at all. What
-Redis holds is signed: nobody who can write there can say anything in our name. Without Redis, Postgres is asked.
+Redis holds is signed: nobody who can write there can say anything in our name. Without Redis, each process asks for
+itself, and whoever changes something sees it at once only where it was changed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from django.db import connection, transaction
 from django.utils.crypto import salted_hmac
 
 from jobs.services.database import give_back
+from jobs.services.recent import Recent
 from jobs.wakeups import WORK, HurriedRedis, hurried_redis, log_channel
 
 # Who asks while another one reads looks again after these pauses, the last of them over and over.
@@ -89,6 +91,8 @@ def read_through(place: Place, read: Callable[[], bytes]) -> bytes:
                 give_back()
                 pause = next(pauses, pause)
                 time.sleep(pause)
+            case None:
+                return _without_redis.get(place, read, seconds=settings.PUNCTUAL_STATUS_CACHE_SECONDS)
             case _:
                 return read()
 
@@ -108,6 +112,7 @@ def _tell(execution_ids: Sequence[UUID]) -> None:
                 together.publish(log_channel(execution_id), WORK)
             return together.execute()
 
+    _without_redis.forget()
     hurried_redis().attempt(tell)
 
 
@@ -149,3 +154,6 @@ def _opened(store: HurriedRedis, place: Place, kept: bytes) -> bytes | None:
 def _seal(place: Place, content: bytes) -> bytes:
     message = f"{place.execution_id} {place.viewpoint} ".encode() + content
     return salted_hmac(SALT, message, algorithm="sha256").digest()
+
+
+_without_redis: Recent[Place, bytes] = Recent()

@@ -178,15 +178,20 @@ def test_something_else_under_its_name_is_passed_over(place: Place, source: Sour
     assert read_through(place, source.read) == b"first"
 
 
-def test_without_redis_postgres_is_asked_and_redis_is_left_alone(
+def test_without_redis_a_process_asks_for_itself_and_redis_is_left_alone(
     place: Place, source: Source, unreachable: wakeups.HurriedRedis
 ) -> None:
     began = time.monotonic()
     for _ in range(20):
         assert read_through(place, source.read) == b"first"
-        tell(place)
     assert time.monotonic() - began < 0.5
-    assert (source.reads, unreachable.errors) == (20, 1)
+    assert (source.reads, unreachable.errors) == (1, 1)
+    source.value = b"second"
+    tell(place)
+    assert read_through(place, source.read) == b"second"
+    source.value = b"third"
+    wait_for(lambda: read_through(place, source.read) == b"third", "it is seen within the second", seconds=5)
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.django_db
