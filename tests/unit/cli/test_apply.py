@@ -222,11 +222,3 @@ def test_the_command_shows_the_plan_and_sends_nothing_that_was_only_to_be_planne
         ("a", "change", [{"field": "schedules", "old": ["cron 0 3 * * *"], "new": []}])
     ]
     assert sent(world) == []
-
-
-def test_a_file_that_is_not_there_is_a_mistake_in_one_line(server: RecordingServer) -> None:
-    ended = punctual("apply", "/nowhere.yaml", url=server.url)
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "punctual: /nowhere.yaml cannot be read: No such file or directory.\n",
-    )

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cli.__main__ import main
 from cli.imports import Imported, Imports, LeftOut, manifest_of
 from cli.manifests import Source, read_manifest
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_apply import INSTANTS, stored
-from tests.unit.cli.test_command_line import punctual
 
+Punctual = Callable[..., "Ended"]
 CRONTAB = "# Nightly\n0 3 * * * /opt/x.sh\n@reboot y\n61 * * * * z\n"
+
+
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def punctual(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Punctual:
+    """The command in this process: starting one takes longer than all that these tests do."""
+
+    def run(*words: str, typed: str, url: str = "") -> Ended:
+        monkeypatch.setenv("PUNCTUAL_VAR", "/nonexistent")
+        monkeypatch.setenv("PUNCTUAL_URL", url)
+        monkeypatch.setenv("PUNCTUAL_TOKEN", "t" if url else "")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        code = main(words)
+        shown = capsys.readouterr()
+        return Ended(code, shown.out, shown.err)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -57,7 +85,7 @@ def made(server: RecordingServer) -> list[dict[str, object]]:
     return [json.loads(asked.body) for asked in server.requests if asked.path == "/api/v1/jobs" and asked.body]
 
 
-def test_nothing_is_made_without_a_yes(world: RecordingServer) -> None:
+def test_nothing_is_made_without_a_yes(world: RecordingServer, punctual: Punctual) -> None:
     ended = punctual("import", "crontab", "-", "--tz", "Europe/Paris", url=world.url, typed=CRONTAB)
     assert ended.returncode == 2
     assert "+ Nightly: create" in ended.stdout
@@ -71,7 +99,7 @@ def test_nothing_is_made_without_a_yes(world: RecordingServer) -> None:
     assert made(world) == []
 
 
-def test_with_a_yes_the_jobs_are_made(world: RecordingServer) -> None:
+def test_with_a_yes_the_jobs_are_made(world: RecordingServer, punctual: Punctual) -> None:
     ended = punctual("import", "crontab", "-", "--tz", "Europe/Paris", "--yes", url=world.url, typed=CRONTAB)
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (0, "Applied 1: Nightly.")
     (job,) = made(world)
@@ -79,7 +107,7 @@ def test_with_a_yes_the_jobs_are_made(world: RecordingServer) -> None:
     assert (job["timeout_seconds"], job["max_concurrency"]) == (86400, None)
 
 
-def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Path) -> None:
+def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Path, punctual: Punctual) -> None:
     fixture = json.dumps([
         {"model": "django_celery_beat.intervalschedule", "pk": 1, "fields": {"every": 5, "period": "minutes"}},
         {"model": "django_celery_beat.periodictask", "pk": 1,
@@ -107,7 +135,7 @@ def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Pat
         (["import", "crontab", "-", "--write", "/nowhere/x"], "Nothing can be imported"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], sentence: str) -> None:
+def test_mistakes_are_one_line(punctual: Punctual, words: list[str], sentence: str) -> None:
     ended = punctual(*words, typed="")
     assert ended.returncode == 2
     assert sentence in ended.stderr
