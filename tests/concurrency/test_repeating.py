@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, connection
 
 from jobs.errors import RequestInProgress
 from jobs.models import Calendar, Job, StoredAnswer
@@ -88,3 +89,23 @@ def test_what_breaks_after_it_created_leaves_neither_it_nor_an_answer() -> None:
         answer_once(asked(user.pk), broken, kept=DAY)
     assert not Calendar.objects.exists()
     assert not StoredAnswer.objects.exists()
+
+
+def test_a_key_is_free_at_once_when_whoever_had_it_died_with_all_that_it_did() -> None:
+    user = make_user()
+
+    def create() -> Answer:
+        create_calendar(owner=user, name="holidays", dates=[])
+        return Answer(201, "{}")
+
+    def dying() -> Answer:
+        create()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        raise AssertionError("the connection has ended")
+
+    with pytest.raises(OperationalError):
+        answer_once(asked(user.pk), dying, kept=DAY)
+    connection.close()
+    assert [answer_once(asked(user.pk), create, kept=DAY).replayed for _ in range(2)] == [False, True]
+    assert Calendar.objects.count() == 1
