@@ -32,6 +32,7 @@ from cli.commands import (
     secrets,
     submit,
     tokens,
+    webhooks,
     workers,
 )
 from cli.completion import VARIABLE
@@ -48,6 +49,7 @@ COMMANDS = (
     backfill,
     calendars,
     secrets,
+    webhooks,
     executions,
     search,
     explain,

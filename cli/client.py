@@ -25,6 +25,7 @@ from cli.records import Execution, Job
 from cli.storage_calls import StorageCalls
 from cli.token_calls import TokenCalls
 from cli.transport import Transport
+from cli.webhook_calls import WebhookCalls
 
 POLL_SECONDS = 0.25
 SLOWEST_POLL_SECONDS = 1.0
@@ -40,6 +41,7 @@ class Client(
     FleetCalls,
     TokenCalls,
     AuditCalls,
+    WebhookCalls,
 ):
     def __init__(
         self, url: str | None = None, token: str | None = None, *, timeout_seconds: float | None = None
