@@ -17,6 +17,7 @@ from cli.errors import CliError
 from cli.manifests import JOB_DEFAULTS, REQUIREMENTS_DEFAULTS, RETRY_DEFAULTS, JobManifest, Source
 from cli.planning import CalendarStep, Change, JobStep, Plan
 from cli.programs import prepare_program, prepare_stdin, upload_file
+from cli.progress import UPLOADS
 from cli.records import Instant
 from cli.terminal import say, shown_time, write_result
 from cli.values import is_id
@@ -94,7 +95,7 @@ def _apply_job(client: Client, step: JobStep, ids: dict[str, str]) -> str:
     if step.changes_field("stdin"):
         body |= {"stdin": None} if job.stdin is None else _stdin(client, job.stdin)
     if step.changes_field("inputs"):
-        body["inputs"] = [{"path": path, "artifact": upload_file(client, file)} for path, file in job.inputs]
+        body["inputs"] = [{"path": path, "artifact": upload_file(client, file, UPLOADS)} for path, file in job.inputs]
     if step.changes_field("dependencies"):
         body["dependencies"] = [
             {"job": after.job if is_id(after.job) else ids[after.job], "condition": after.condition}
@@ -121,12 +122,12 @@ def _own_fields(step: JobStep) -> dict[str, object]:
 
 def _program(client: Client, job: JobManifest) -> dict[str, object]:
     if job.program.file is not None:
-        return prepare_program(client, job.program.file, job.runtime)
+        return prepare_program(client, job.program.file, job.runtime, watch=UPLOADS)
     return {"runtime": job.runtime.value, "script": job.program.text}
 
 
 def _stdin(client: Client, source: Source) -> dict[str, object]:
-    return {"stdin": source.text} if source.file is None else prepare_stdin(client, source.file)
+    return {"stdin": source.text} if source.file is None else prepare_stdin(client, source.file, UPLOADS)
 
 
 def _calendar_shown(step: CalendarStep) -> str:

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from cli.answers import JsonObject
 from cli.client import Client
-from cli.config import CHECKOUT
+from cli.config import CHECKOUT, WHAT_TO_DO
 from cli.errors import ClientError, CliError
+from cli.profiles import path_of
 from cli.records import Queue, Worker
+from cli.terminal import shown_time
 from cli.transport import Probe, is_loopback
 
 LARGEST_SKEW_SECONDS = 5.0
@@ -71,12 +73,11 @@ def check_private(paths: Sequence[Path]) -> Iterator[Finding]:
 
 
 def token_files(environment: Mapping[str, str]) -> list[Path]:
+    return [local_var(environment) / "credentials.json", path_of(environment)]
+
+
+def local_var(environment: Mapping[str, str]) -> Path:
     folder = environment.get("PUNCTUAL_VAR", "").strip()
-    home = environment.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
-    return [local_var(folder) / "credentials.json", Path(home).expanduser() / "punctual" / "config.toml"]
-
-
-def local_var(folder: str) -> Path:
     return Path(folder) if folder else CHECKOUT / "var"
 
 
@@ -141,13 +142,14 @@ def check_token(client: Client) -> Finding:
     try:
         token = client.own_token()
     except ClientError as error:
-        return Finding("token", Verdict.FAILED, str(error), "run punctual login, or make a new token")
+        return Finding("token", Verdict.FAILED, str(error), "make a new one: ./punctual login")
     of = f"{token.name} of {token.owner}, scope {token.scope}"
     if token.expires_at is None:
         return Finding("token", Verdict.OK, f"{of}, without an end")
     if datetime.fromisoformat(token.expires_at) - datetime.now(UTC) < SOON:
-        return Finding("token", Verdict.WARNING, f"{of}, ends {token.expires_at}", "make a new one before it does")
-    return Finding("token", Verdict.OK, f"{of}, ends {token.expires_at[:10]}")
+        remedy = "make a new one before it does: ./punctual login"
+        return Finding("token", Verdict.WARNING, f"{of}, expires on {shown_time(token.expires_at)}", remedy)
+    return Finding("token", Verdict.OK, f"{of}, expires on {shown_time(token.expires_at)}")
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
@@ -185,10 +187,10 @@ def examine(environment: Mapping[str, str]) -> Iterator[Finding]:
     try:
         client = Client()
     except CliError as error:
-        yield Finding("config", Verdict.FAILED, str(error), "./punctual up, or set PUNCTUAL_URL and PUNCTUAL_TOKEN")
+        yield Finding("config", Verdict.FAILED, str(error), WHAT_TO_DO)
         return
     with client:
         yield from check_server(client)
-        var = local_var(environment.get("PUNCTUAL_VAR", "").strip())
+        var = local_var(environment)
         if is_loopback(client.url) and os.access(var, os.R_OK):
             yield check_disk(var)

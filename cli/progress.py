@@ -37,3 +37,7 @@ def bar(verb: str) -> Watch:
             yield lambda count: shown.advance(task, count)
 
     return watched
+
+
+UPLOADS = bar("Uploading")
+DOWNLOADS = bar("Fetching")

@@ -47,7 +47,7 @@ from cli.commands.options import AnswerOption, JobArgument, YesOption
 from cli.commands.submit import warn, when
 from cli.errors import UsageMistakeError
 from cli.programs import check_given, prepare_given, prepare_program
-from cli.progress import bar
+from cli.progress import UPLOADS
 from cli.records import Job
 from cli.results import write_answer
 from cli.terminal import confirm, say
@@ -125,10 +125,10 @@ def edit(  # noqa: PLR0917  each is an option of the command line
         if after or no_after:
             changes["dependencies"] = dependencies_of(client, after or [])
         if file is not None:
-            changes |= prepare_program(client, file, runtime, watch=bar("Uploading"))
+            changes |= prepare_program(client, file, runtime, watch=UPLOADS)
         elif runtime is not None:
             changes["runtime"] = runtime.value
-        changes |= prepare_given(client, stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs, watch=bar("Uploading"))
+        changes |= prepare_given(client, stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs, watch=UPLOADS)
         if not changes:
             raise UsageMistakeError("Nothing is to be changed: ./punctual edit --help lists what can be.")
         edited = client.edit_job(job_id, changes)

@@ -18,7 +18,7 @@ from cli.app import app, check_execution_id, connect
 from cli.client import Client
 from cli.commands.options import AnswerOption, ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
-from cli.progress import bar
+from cli.progress import DOWNLOADS
 from cli.results import Column, Format, field, write_list
 from cli.storage_records import Output
 from cli.terminal import confirm, say, write_result
@@ -110,7 +110,7 @@ def _download(client: Client, output: Output, path: str) -> None:
     with (
         client.download(output) as pieces,
         Path(path).open("wb") as file,
-        bar("Fetching")(output.name, output.size) as advance,
+        DOWNLOADS(output.name, output.size) as advance,
     ):
         for piece in pieces:
             advance(len(piece))

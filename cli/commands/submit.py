@@ -47,7 +47,7 @@ from cli.commands.options import AnswerOption, WaitLimitOption, WaitOption
 from cli.errors import UsageMistakeError
 from cli.following import EXIT_INTERRUPTED, wait_and_exit
 from cli.programs import check_given, prepare_given, prepare_program
-from cli.progress import bar
+from cli.progress import UPLOADS
 from cli.records import Job
 from cli.results import Format, write_answer
 from cli.terminal import say, shown_time
@@ -115,8 +115,8 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     with connect() as client:
         if after:
             specification["dependencies"] = dependencies_of(client, after)
-        specification |= prepare_program(client, file, runtime, watch=bar("Uploading"))
-        specification |= prepare_given(client, stdin, inputs, watch=bar("Uploading"))
+        specification |= prepare_program(client, file, runtime, watch=UPLOADS)
+        specification |= prepare_given(client, stdin, inputs, watch=UPLOADS)
         job = client.submit_job(specification)
         say(f"Submitted {job.name}.{when(job)}")
         warn(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from cli.commands.outputs import save_output
 from cli.errors import (
     ClientError,
     CliError,
+    NotConfiguredError,
     ServerFailureError,
     UnauthorisedError,
     UnreachableError,
     UsageMistakeError,
     WaitTimeoutError,
 )
+from cli.records import Job
 from cli.storage_records import Output
 from tests.unit.cli.server import RecordingServer
 
@@ -135,6 +138,37 @@ def test_waiting_ends_with_the_execution_or_the_time(server: RecordingServer) ->
     began = time.monotonic()
     assert server.client.wait("E", timeout_seconds=30).exit_code == 7
     assert time.monotonic() - began > 0.25 + 0.375
+
+
+def test_a_file_is_submitted_with_all_that_is_said_of_it(server: RecordingServer, tmp_path: Path) -> None:
+    (tmp_path / "nightly.py").write_text("print(1)\n")
+    (tmp_path / "words").write_text("a b\n")
+    server.answer("POST", "/api/v1/artifacts", {"id": "A", "status": "stored", "upload": None})
+    server.answer("POST", JOBS, JOB, status=201)
+    words = tmp_path / "words"
+    job = server.client.submit(tmp_path / "nightly.py", stdin=words, inputs={"data/a": words}, args=["--x"], priority=7)
+    assert job.id == "J"
+    assert json.loads(server.requests[-1].body) == {
+        "name": "nightly", "runtime": "python", "script": "print(1)\n", "stdin": "a b\n",
+        "inputs": [{"path": "data/a", "artifact": "A"}], "args": ["--x"], "priority": 7,
+    }  # fmt: skip
+    with pytest.raises(UsageMistakeError, match="'cobol' is no runtime"):
+        server.client.submit(tmp_path / "nightly.py", runtime="cobol")
+
+
+def test_a_job_is_waited_for_by_its_first_execution_and_its_log_is_read(server: RecordingServer) -> None:
+    later, first = ({**EXECUTION, "id": name, "status": "succeeded"} for name in ("F", "E"))
+    server.answer("GET", "/api/v1/executions?job_id=J&limit=100", {"results": [later, first], "next": None})
+    server.answer("GET", "/api/v1/executions/E?wait=20", first)
+    server.answer("GET", "/api/v1/executions/E/logs", "a ü \n".encode() + b"\xff")
+    ended = server.client.wait(Job.parse(JOB))
+    assert ended.id == "E"
+    assert server.client.log(ended) == "a ü \n\ufffd"
+
+
+def test_an_address_without_its_token_is_no_client() -> None:
+    with pytest.raises(NotConfiguredError, match="belong together"):
+        Client("http://127.0.0.1:1")
 
 
 def test_the_token_goes_to_the_server_and_not_to_the_storage(server: RecordingServer) -> None:

@@ -53,6 +53,8 @@ def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
         (["dlq", "redrive", "x"], 2, "not the id of an execution"),
         (["dlq", "--status", "gone"], 2, "gone"),
         (["cancel"], 2, "either a job or"),
+        (["backfill", "x", "--to", "1h"], 2, "--to has no meaning"),
+        (["backfill", "x", "--cancel", "y"], 2, "not the id of a backfill"),
         (["logs", ".."], 2, "not the id of an execution"),
     ],
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +105,32 @@ def test_an_input_is_a_path_and_a_file(word: str) -> None:
 def test_nothing_is_given_and_taken_away_at_once(name: str) -> None:
     with pytest.raises(UsageMistakeError, match=f"--no-{name}"):
         check_given(Path("a"), ["a=b"], no_stdin=name == "stdin", no_inputs=name == "inputs")
+
+
+BAR = """
+from cli.progress import UPLOADS
+with UPLOADS("b\\x1b[2Jig", {size}) as advance:
+    advance({size} // 2)
+"""
+
+
+@pytest.mark.parametrize(("megabytes", "seen"), [(4, True), (0.5, False)])
+def test_a_person_sees_how_far_a_big_file_is(megabytes: float, seen: bool) -> None:
+    ours, theirs = os.openpty()
+    program = BAR.format(size=int(megabytes * 1024 * 1024))
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=theirs, timeout=30, check=True,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": ""},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    assert ended.stdout == b""
+    assert (b"Uploading b\\x1b[2Jig" in shown) == seen
+    assert (b"2.1/4.2 MB" in shown) == seen
 
 
 @pytest.mark.parametrize("make", ["missing", "folder", "empty"])
