@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from django.db.models import Model
 from jobs import conf, sql
 from jobs.models.ids import first_id, new_id
 from jobs.services.acting import present_actor
-from jobs.services.audit_values import Fields, difference, fitting, plain
+from jobs.services.audit_values import Fields, difference, encoded
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
 from jobs.storable import storable_text
@@ -63,13 +63,14 @@ def record(
 
 def record_all(changes: Sequence[Change], *, by: User | None = None) -> None:
     """One statement, however many. What is as it was is no change, and leaves no entry."""
-    compared = [(change, *difference(plain(change.before), plain(change.after))) for change in changes]
+    compared = [(change, *difference(change.before, change.after)) for change in changes]
     changed = [(change, before, after) for change, before, after in compared if before or after or not change.before]
     if not changed:
         return
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError("A change and its entry are committed together or not at all.")
     actor = present_actor(user=by)
+    rows = [_row(change, before, after, actor.user_id) for change, before, after in changed]
     sql.execute(
         "record_changes",
         {
@@ -79,13 +80,7 @@ def record_all(changes: Sequence[Change], *, by: User | None = None) -> None:
             "token_name": actor.token_name,
             "via": actor.via.value,
             "address": actor.address,
-            "ids": [new_id() for _ in changed],
-            "actions": [change.action for change, *_ in changed],
-            "object_ids": [str(change.object_id) for change, *_ in changed],
-            "object_names": [storable_text(change.object_name, 200) for change, *_ in changed],
-            "owner_ids": [actor.user_id if change.owner_id is None else change.owner_id for change, *_ in changed],
-            "befores": [_encoded(before) for _, before, _ in changed],
-            "afters": [_encoded(after) for *_, after in changed],
+            "changes": f"[{','.join(rows)}]",
         },
     )
 
@@ -105,5 +100,16 @@ def prune_entries(*, retention: timedelta, within_seconds: float = PRUNE_SECONDS
     return PruneResult(pruned, finished=False)
 
 
-def _encoded(values: Mapping[str, object]) -> str:
-    return json.dumps(fitting(values, conf.MAX_AUDIT_BYTES), ensure_ascii=False)
+def _row(change: Change, before: Fields, after: Fields, actor_id: int | None) -> str:
+    """As JSON, which one parameter carries for all: arrays of texts would be quoted piece by piece."""
+    told = json.dumps(
+        {
+            "id": str(new_id()),
+            "action": change.action,
+            "object_id": str(change.object_id),
+            "object_name": storable_text(change.object_name, 200),
+            "owner_id": actor_id if change.owner_id is None else change.owner_id,
+        }
+    )
+    sides = (encoded(side, conf.MAX_AUDIT_BYTES) for side in (before, after))
+    return '{}, "before": {}, "after": {}}}'.format(told[:-1], *sides)

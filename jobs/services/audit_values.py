@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date
 from enum import Enum
 
 from jobs.storable import storable_text
@@ -16,10 +16,6 @@ HIDDEN = "(hidden)"
 CHANGED = "(hidden, changed)"
 MAX_TEXT = 4000
 MAX_DEPTH = 8
-
-
-def plain(values: Fields) -> dict[str, object]:
-    return {storable_text(str(name), 200): _plain(value, MAX_DEPTH) for name, value in values.items()}
 
 
 def difference(before: Fields, after: Fields) -> tuple[dict[str, object], dict[str, object]]:
@@ -39,7 +35,52 @@ def hidden(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[d
     )
 
 
-def fitting(values: Mapping[str, object], max_bytes: int) -> dict[str, object]:
+def encoded(values: Fields, max_bytes: int) -> str:
+    """As JSON in ASCII. What is ordinary costs little, as a thousand jobs may be made at once; the rest is made so."""
+    try:
+        text = json.dumps(values, default=_ordinary, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        text = ""
+    # NUL, and halves of characters, which may also be whole ones: Postgres refuses them.
+    if text and len(text) <= max_bytes and "\\u0000" not in text and "\\ud" not in text:
+        return text
+    return json.dumps(_fitting(plain(values), max_bytes), ensure_ascii=False)
+
+
+def plain(values: Fields) -> dict[str, object]:
+    """The same, whatever it is, as JSON knows it and Postgres takes it."""
+    return {storable_text(str(name), 200): _plain(value, MAX_DEPTH) for name, value in values.items()}
+
+
+def _ordinary(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, date):  # a moment, too
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
+    return str(value)
+
+
+def _plain(value: object, depth: int) -> object:
+    if isinstance(value, str):
+        return storable_text(str(value), MAX_TEXT)
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if not depth or isinstance(value, float):
+        return storable_text(str(value), MAX_TEXT)
+    if isinstance(value, Mapping):
+        return {storable_text(str(name), 200): _plain(part, depth - 1) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part, depth - 1) for part in value]
+    return _plain(_ordinary(value), depth - 1)
+
+
+def _fitting(values: Fields, max_bytes: int) -> dict[str, object]:
     """The largest make room until all of it fits, and say so."""
     sizes = {name: _size(name) + _size(value) for name, value in values.items()}
     kept, total = dict(values), sum(sizes.values())
@@ -48,35 +89,16 @@ def fitting(values: Mapping[str, object], max_bytes: int) -> dict[str, object]:
             return kept
         kept[name] = f"(cut: {sizes[name]} bytes)"
         total += _size(name) + _size(kept[name]) - sizes[name]
-    if total <= max_bytes:
-        return kept
-    return {"fields": f"(cut: {len(values)} fields)"}
+    return kept if total <= max_bytes else {"fields": f"(cut: {len(values)} fields)"}
 
 
 def _flat(values: Fields, path: str = "") -> Iterable[tuple[str, object]]:
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{path}{name}.")
+        parts = _ordinary(value) if is_dataclass(value) else value
+        if isinstance(parts, Mapping) and parts:
+            yield from _flat(parts, f"{path}{name}.")
         else:
-            yield f"{path}{name}", value
-
-
-def _plain(value: object, depth: int) -> object:
-    if isinstance(value, Enum):
-        value = value.value
-    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    if depth and is_dataclass(value) and not isinstance(value, type):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
-    if depth and isinstance(value, Mapping):
-        return {storable_text(str(name), 200): _plain(part, depth - 1) for name, part in value.items()}
-    if depth and isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | memoryview):
-        return [_plain(part, depth - 1) for part in value]
-    return storable_text(str(value), MAX_TEXT)
+            yield f"{path}{name}", parts
 
 
 def _size(value: object) -> int:

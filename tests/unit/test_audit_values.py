@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from uuid import UUID
 
 from jobs.models import Overlap
-from jobs.services.audit_values import difference, fitting, hidden, plain
+from jobs.services.audit_values import difference, encoded, hidden
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Needs:
 
 
 def test_only_what_differs_is_kept_by_its_path() -> None:
-    before = plain({"name": "a", "requirements": Needs(1, ("x",)), "gone": 1, "same": [1, 2]})
-    after = plain({"name": "a", "requirements": Needs(2, ("x",)), "new": None, "same": [1, 2]})
+    before = {"name": "a", "requirements": Needs(1, ("x",)), "gone": 1, "same": [1, 2]}
+    after = {"name": "a", "requirements": Needs(2, ("x",)), "new": None, "same": [1, 2]}
     assert difference(before, after) == ({"requirements.cpu": 1, "gone": 1}, {"requirements.cpu": 2, "new": None})
 
 
@@ -38,37 +38,41 @@ def test_values_of_variables_are_told_by_words() -> None:
 
 
 def test_anything_becomes_json_that_postgres_takes() -> None:
-    strange = {
-        "nul": "a\0b",
-        "surrogate": "\ud800",
-        "nan": float("nan"),
-        "infinite": float("-inf"),
+    ordinary = {
         "moment": datetime(2030, 1, 1, tzinfo=UTC),
         "day": date(2030, 1, 2),
         "id": UUID(int=7),
         "choice": Overlap.SKIP,
         "set": {3},
         "none": None,
-        "na\0me": b"\xff",
+        "needs": [Needs(1)],
+        "letters": "äöü \\u0000",
     }
-    shown = plain(strange)
-    text = json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
-    assert b"\\u0000" not in text
-    assert shown["moment"] == "2030-01-01T00:00:00Z"
-    assert (shown["day"], shown["choice"], shown["set"], shown["none"]) == ("2030-01-02", "skip", [3], None)
-    assert shown["id"] == str(UUID(int=7))
+    strange = {"nul": "a\0b", "surrogate": "\ud800", "face": "\U0001f600", "nan": float("nan"), "na\0me": b"\xff"}
+    shown = json.loads(encoded(ordinary, 4000))
+    assert shown == {
+        "moment": "2030-01-01T00:00:00Z", "day": "2030-01-02", "id": str(UUID(int=7)), "choice": "skip", "set": [3],
+        "none": None, "needs": [{"cpu": 1, "names": []}], "letters": "äöü \\u0000",
+    }  # fmt: skip
+    text = encoded(ordinary | strange | {"infinite": float("-inf")}, 4000)
+    assert text.isprintable()
+    text.encode()
+    again = json.loads(text)
+    assert {name: again[name] for name in shown} == shown, "the same, beside what is strange"
+    assert (again["nul"], again["surrogate"], again["face"]) == ("ab", "?", "\U0001f600")
+    assert (again["nan"], again["infinite"]) == ("nan", "-inf")
 
 
 def test_what_is_nested_without_end_ends() -> None:
     endless: list[object] = []
     endless.append(endless)
-    json.dumps(plain({"endless": endless}))
+    assert "[...]" in encoded({"endless": endless}, 4000)
 
 
 def test_what_is_too_large_is_cut_and_says_so() -> None:
-    kept = fitting({"small": 1, "large": "x" * 3000, "larger": "y" * 9000}, 4000)
+    kept = json.loads(encoded({"small": 1, "large": "x" * 3000, "larger": ["y" * 1000] * 9}, 4000))
     assert kept["small"] == 1
     assert kept["large"] == "x" * 3000
-    assert str(kept["larger"]).startswith("(cut: 90")
+    assert kept["larger"].startswith("(cut: 90")
     many = {f"field {number}": "x" for number in range(5000)}
-    assert len(json.dumps(fitting(many, 4000))) < 4000
+    assert json.loads(encoded(many, 4000)) == {"fields": "(cut: 5000 fields)"}
