@@ -8,17 +8,22 @@ import re
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from typer.main import get_command
 
+from cli.__main__ import COMMANDS as COMMANDS_READ
+from cli.app import app
 from cli.results import Format, cut, fit, flatten, write_answer, write_data
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_command_line import punctual
@@ -142,3 +147,34 @@ def test_no_command_has_a_way_of_printing_of_its_own() -> None:
     """A format that one command forgets is one that nobody can rely on."""
     own = {path.name for path in COMMANDS.glob("*.py") if re.search(r"\bjson\.dumps|Format\.JSON:", path.read_text())}
     assert own == set()
+
+
+UNFORMATTED = {
+    "completion": "a script for a shell",
+    "logs": "what a program wrote, as it is",
+    "login": "a sentence",
+    "logout": "a sentence",
+    "profiles use": "a sentence",
+    "tokens revoke": "a sentence",
+    "delete": "a sentence",
+    "artifacts delete": "a sentence",
+    "outputs delete": "a sentence",
+    "secrets delete": "a sentence",
+    "webhooks delete": "a sentence",
+    "import crontab": "a plan to read; --write makes it a file for programs",
+    "import celery-beat": "the same",
+}
+
+
+def test_every_command_that_prints_a_result_takes_a_format() -> None:
+    assert COMMANDS_READ, "importing them registers them"
+    assert set(_without_format(get_command(app), ())) == set(UNFORMATTED)
+
+
+def _without_format(command: Any, path: tuple[str, ...]) -> Iterator[str]:
+    inner = getattr(command, "commands", {})
+    prints = not inner or (path and command.invoke_without_command)
+    if prints and not any("--output" in parameter.opts for parameter in command.params):
+        yield " ".join(path)
+    for name, each in inner.items():
+        yield from _without_format(each, (*path, name))
