@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 # These are no commands of the command line, but of the stack and of a worker.
 ELSEWHERE = {"up", "down", "stack", "worker", "test"}
+PROFILE = re.compile(r"^--profile \S+ ")
 OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]*")
 
 
@@ -25,9 +26,9 @@ def typed(page: Path) -> Iterator[list[str]]:
     for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         for line in block.splitlines():
             for command in re.findall(r"\./punctual ([^#|;)]*)", re.sub(r'"[^"]*"', '"…"', line)):
-                yield command.split()
+                yield PROFILE.sub("", command).split()
     for command in re.findall(r"`\./punctual ([^`]*)`", text):
-        yield command.split()
+        yield PROFILE.sub("", command).split()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -35,7 +36,7 @@ def test_what_a_page_says_to_type_is_a_command_with_such_options(page: Path) -> 
     assert COMMANDS, "importing them has registered the commands"
     root = typer.main.get_command(app)
     for words in typed(page):
-        if not words or words[0] in ELSEWHERE or not re.fullmatch(r"[a-z-]+", words[0]):
+        if not words or words[0] in ELSEWHERE or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
             continue
         command = root
         for word in words:
