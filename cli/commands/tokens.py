@@ -21,7 +21,7 @@ MOST_TOKENS = 10_000
 def _end(token: Token) -> str:
     if token.revoked_at:
         return f"revoked {shown_time(token.revoked_at)}"
-    return shown_time(token.expires_at) if token.expires_at else "it is revoked"
+    return shown_time(token.expires_at) if token.expires_at else "no end"
 
 
 COLUMNS: tuple[Column[Token], ...] = (
@@ -64,7 +64,7 @@ def create_token(  # noqa: PLR0917  each is an option of the command line
     with connect() as client:
         made = client.create_token(name, scope=scope.value, days=days, never=never, pool=pool)
     write_answer(made.token.raw, output, short=made.secret)
-    say(f"Made the token {made.token.name} of scope {made.token.scope}, good until {_end(made.token)}.")
+    say(f"Made the token {made.token.name} of scope {made.token.scope}; good until: {_end(made.token)}.")
 
 
 @tokens_app.command(name="revoke")

@@ -101,6 +101,7 @@ def test_tokens_are_made_listed_kept_and_revoked(run: Run, ann: User, live_serve
     assert (token.name, token.scope, token.expires_at is not None) == ("ci", "read", True)
     for_ever = run("tokens", "create", "--name", "for ever", "--never-expires", "-o", "json")
     assert '"expires_at": null' in for_ever.out
+    assert "\tread\tno end\t" in run("tokens").out
     assert "\tci\t" in run("tokens").out
     assert secret not in run("tokens", "-o", "json").out
 
