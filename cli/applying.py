@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cli.answers import JsonObject
 from cli.client import Client
@@ -25,6 +25,7 @@ from cli.values import is_id
 _SIGNS = {"create": "+", "change": "~", "unchanged": "="}
 _DEFAULTS = {**JOB_DEFAULTS, "requirements": REQUIREMENTS_DEFAULTS, "retry": RETRY_DEFAULTS}
 LONGEST_SHOWN = 60
+MOST_LISTED = 20
 _HASH = re.compile(r"(?:^|[ ,])H(?:$|[ ,/(])")
 
 
@@ -73,11 +74,16 @@ def apply_plan(client: Client, plan: Plan) -> None:
             else:
                 ids[step.name] = _apply_job(client, step, ids)
         except CliError:
-            before = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied before it."
+            before = f"Applied before it: {_listed(done)}." if done else "Nothing was applied before it."
             say(f"{step.where}: {step.name} could not be applied. {before} Apply the file again once it is right.")
             raise
         done.append(step.name)
-    say(f"Applied {len(done)}: {', '.join(done)}.")
+    say(f"Applied {len(done)}: {_listed(done)}.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {rest} others" if rest > 0 else "")
 
 
 def _apply_calendar(client: Client, step: CalendarStep) -> None:

@@ -1,6 +1,6 @@
 """Prints the `beat_schedule` of a Celery app as JSON; run by itself, with the Python that the app runs with.
 
-It imports nothing but the app: neither Celery by name nor anything of this package need be there. What the app prints
+It imports nothing but the app, and is written for any Python 3.7 or newer: that one is not ours. What the app prints
 while it is imported goes to stderr.
 """
 
@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 CRONTAB = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
@@ -20,7 +20,7 @@ def schedule_of(value: Any) -> dict[str, Any]:
     kind = type(value).__name__
     if isinstance(value, timedelta):
         return {"seconds": value.total_seconds()}
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return {"seconds": float(value)}
     if all(hasattr(value, f"_orig_{name}") for name in CRONTAB):
         return {"crontab": {name: written(getattr(value, f"_orig_{name}")) for name in CRONTAB}}
@@ -47,11 +47,18 @@ def entry_of(name: Any, entry: Any) -> dict[str, Any]:
         "task": entry.get("task"),
         "args": list(entry.get("args") or ()),
         "kwargs": dict(entry.get("kwargs") or {}),
-        "options": {
-            key: value if isinstance(value, int | float | str) else repr(value) for key, value in options.items()
-        },
+        "options": {key: option(value) for key, value in options.items()},
         "schedule": schedule_of(entry.get("schedule")),
     }
+
+
+def option(value: Any) -> Any:
+    """An expiry may be a number of seconds, a duration or a time."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (int, float, str)):
+        return value
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def read(word: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ SCHEDULE_DEFAULTS: Mapping[str, object] = {
     "timezone": "UTC", "ends_at": None, "jitter_seconds": 0, "catch_up": "latest", "catch_up_window_seconds": None,
     "excluded_dates": [], "calendar": None, "max_count": None,
 }  # fmt: skip
+LONGEST_NAME = 200
 KINDS = ("cron", "every_seconds", "delay_seconds", "at", "solar")
 
 _PROGRAM = ("name", "runtime", "script", "script_file", "stdin", "stdin_file", "inputs", "schedules", "dependencies")
@@ -132,8 +133,10 @@ def _name(place: Place, parts: Mapping[str, Place]) -> str:
     if "name" not in parts:
         raise place.refusal("A name is missing.")
     name = parts["name"].text()
-    if not name or name != name.strip() or not name.isprintable():
-        raise parts["name"].refusal("A name is a line of text, without blanks at its ends.")
+    if not name or name != name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise parts["name"].refusal(
+            f"A name is a line of at most {LONGEST_NAME} characters, without blanks at its ends."
+        )
     return name
 
 

@@ -143,7 +143,7 @@ app = Celery("shop")
 app.conf.timezone = "Europe/Paris"
 app.conf.beat_schedule = {
     "a": {"task": "shop.a", "schedule": crontab(minute="*/15", day_of_week={1, 3}), "args": (1,),
-          "options": {"queue": "q", "expires": 30}},
+          "options": {"queue": "q", "expires": timedelta(seconds=30)}},
     "b": {"task": "shop.b", "schedule": 30.0},
     "c": {"task": "shop.c", "schedule": timedelta(minutes=2), "kwargs": {"x": 1}},
     "d": {"task": "shop.d", "schedule": 30, "args": (timedelta(1),)},
@@ -164,7 +164,7 @@ def test_the_schedule_of_an_app_is_read_by_importing_it(tmp_path: Path, monkeypa
     ]
     env = imports.jobs[0].job["env"]
     assert env == {
-        "BEAT_TASK": "shop.a", "BEAT_ARGS": "[1]", "BEAT_KWARGS": "{}", "BEAT_QUEUE": "q", "BEAT_EXPIRES": "30",
+        "BEAT_TASK": "shop.a", "BEAT_ARGS": "[1]", "BEAT_KWARGS": "{}", "BEAT_QUEUE": "q", "BEAT_EXPIRES": "30.0",
     }  # fmt: skip
     assert [(each.what, each.reason[:10]) for each in imports.left_out] == [("d", "Its argume"), ("e", "Its schedu")]
     with pytest.raises(UsageMistakeError, match=r"broken could not be imported with .*: RuntimeError: of its own"):
