@@ -27,7 +27,7 @@ from jobs.services.database import bounded
 from jobs.services.webhook_payload import payload_of
 from jobs.services.webhooks import open_keys
 from jobs.webhooks.pacing import GONE, MAX_TRIES, PLACES, PLACES_PER_HOST, Busy, Due, choose, retry_seconds
-from jobs.webhooks.sending import Answer, Request, Resolve, resolve_host, send
+from jobs.webhooks.sending import MAX_ERROR_LENGTH, Answer, Request, Resolve, resolve_host, send
 from jobs.webhooks.signing import signed_headers
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 STATEMENT_SECONDS = 5.0
 # What is looked at to find enough that may go: behind these there may be others, which the next look finds.
 LOOK_AT = PLACES * 8
+OUR_FAULT = Answer(error="Something went wrong on our side; the log of beat says what.")
 IS_GONE = "The receiver answered 410 Gone."
 FAILED_FOR_DAYS = "Nothing could be delivered for three days."
 
@@ -129,15 +130,26 @@ class Deliverer:
         try:
             request = _request_of(delivery)
         except (PunctualError, ValueError) as error:
-            self._note(delivery, Answer(error=str(error)[:500]))
+            self._note(delivery, Answer(error=str(error)[:MAX_ERROR_LENGTH]))
+            return
+        except Exception:
+            # One that nobody thought of must not take those along that were taken with it.
+            logger.exception("A webhook could not be made: %s", delivery.id)
+            self._note(delivery, OUR_FAULT)
             return
         with self._lock:
             self._busy.take(due)
-        # Not a pool's: beat ends without waiting for those who wait for somebody else.
-        threading.Thread(target=self._send, args=(delivery, due, request), name="webhook", daemon=True).start()
+        try:
+            # Not a pool's: beat ends without waiting for those who wait for somebody else.
+            threading.Thread(target=self._send, args=(delivery, due, request), name="webhook", daemon=True).start()
+        except RuntimeError:
+            # No thread can be had: when its lease ends it is due again.
+            logger.exception("A webhook could not be sent: %s", delivery.id)
+            with self._lock:
+                self._busy.free(due)
 
     def _send(self, delivery: WebhookDelivery, due: Due, request: Request) -> None:
-        answer = Answer(error="Something went wrong on our side; the log of beat says what.")
+        answer = OUR_FAULT
         try:
             answer = send(request, reach=settings.PUNCTUAL_WEBHOOK_REACH, resolve=self._resolve)
         except Exception:

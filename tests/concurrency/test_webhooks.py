@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from jobs import conf
+from jobs import conf, sql
 from jobs.errors import Conflict
 from jobs.models import Execution, Trigger, Webhook, WebhookDelivery
 from jobs.models.webhook import EVENTS
@@ -22,6 +24,12 @@ from tests.concurrency.connections import at_once, beside
 from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 from tests.waiting import wait_for
 from tests.webhook_receiver import Receiver
+
+
+@dataclass(frozen=True)
+class Taken:
+    id: UUID
+
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,6 +77,25 @@ def test_two_who_deliver_at_once_send_nothing_twice(owner: User, receiver: Recei
     assert sum(sent) == count == len(receiver.received)
     assert len({received.headers["webhook-id"] for received in receiver.received}) == count
     assert WebhookDelivery.objects.filter(state="delivered", attempts=1).count() == count
+
+
+def test_what_somebody_takes_at_this_moment_is_neither_taken_nor_waited_for(owner: User, receiver: Receiver) -> None:
+    delivery_id = webhooks.ping_webhook(hook(owner, receiver.url).id).id
+
+    def take() -> list[Taken]:
+        return sql.fetch("take_deliveries", {"ids": [delivery_id], "lease_seconds": 60}, Taken)
+
+    first: list[Taken] = []
+    told: list[str] = []
+
+    def take_as_well() -> list[Taken]:
+        second = take()
+        told.append("the second has its answer")
+        return second
+
+    second = beside(lambda: first.extend(take()), take_as_well, then=lambda: told.append("the first commits"))
+    assert (first, second) == ([Taken(delivery_id)], [])
+    assert told == ["the second has its answer", "the first commits"]
 
 
 def test_an_execution_ends_although_its_webhook_is_deleted_meanwhile(owner: User, receiver: Receiver) -> None:
