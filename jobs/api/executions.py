@@ -34,7 +34,11 @@ class ExecutionQuery(PageQuery):
     job_id = serializers.UUIDField(required=False)
     worker_id = serializers.UUIDField(required=False)
     status = serializers.ChoiceField([s.value for s in State], required=False)
+    queue = serializers.CharField(required=False, max_length=63)
+    owner = serializers.CharField(required=False, max_length=150, help_text="A user's name; others' are for staff.")
     retry_of = serializers.UUIDField(required=False, help_text="The one that repeats this execution.")
+    scheduled_from = InstantField(required=False, help_text="For this instant or a later one.")
+    scheduled_to = InstantField(required=False, help_text="For an instant before this one.")
     ended_from = InstantField(required=False, help_text="Ended at this instant or later.")
     ended_to = InstantField(required=False, help_text="Ended before this instant.")
     ordering = serializers.ChoiceField(

@@ -1,11 +1,22 @@
 """Indexes for lists of a million jobs and their executions; built beside what goes on."""
 
+import datetime
+
 import django.contrib.postgres.indexes
 import django.db.models.functions.text
 from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.db import migrations, models
+from django.db.models.lookups import GreaterThan
 
 UNSUCCESSFUL = models.Q(("state__in", ["cancelled", "failed", "missed", "skipped", "timed_out"]))
+HOUR = models.Value(datetime.timedelta(hours=1), models.DurationField())
+
+
+def apart(first: str, last: str) -> models.ExpressionWrapper:
+    return models.ExpressionWrapper(models.F(last) - models.F(first), models.DurationField())
+
+
+DRAWN_OUT = GreaterThan(apart("scheduled_for", "fired_at"), HOUR) | GreaterThan(apart("fired_at", "ended_at"), HOUR)
 LIVE = models.Q(("deleted_at__isnull", True))
 
 
@@ -29,6 +40,10 @@ class Migration(migrations.Migration):
             models.Index(
                 condition=models.Q(("ended_at__isnull", False)), fields=["ended_at", "id"], name="execution_ended"
             ),
+        ),
+        AddIndexConcurrently(
+            "execution",
+            models.Index(condition=DRAWN_OUT, fields=["id"], name="execution_drawn_out"),
         ),
         AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["-id"], name="job_live")),
         AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["owner", "-id"], name="job_live_by_owner")),

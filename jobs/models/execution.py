@@ -6,8 +6,11 @@ state, so that even a wrong statement cannot leave a row that the rest of the co
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import ExpressionWrapper, F, Q, Value
+from django.db.models.lookups import GreaterThan
 
 from jobs.models.ids import new_id
 from jobs.states import ACTIVE, STARTED, TERMINAL, WAITING, Reason, State, values
@@ -33,6 +36,22 @@ FAILED = {State.FAILED, State.TIMED_OUT}
 NEVER_RUN = {State.MISSED, State.SKIPPED}
 UNSUCCESSFUL = TERMINAL - {State.SUCCEEDED}
 REASONS = [reason.value for reason in Reason]
+# Beyond it an id, which tells when an execution was made, says little of when it was to run or when it ended.
+LONG = timedelta(hours=1)
+
+
+def fired_long_after() -> GreaterThan:
+    return _apart("scheduled_for", "fired_at")
+
+
+def ended_long_after() -> GreaterThan:
+    return _apart("fired_at", "ended_at")
+
+
+def _apart(first: str, last: str) -> GreaterThan:
+    """Written as a difference: what an index is about must not depend on a time zone, as a sum with an interval may."""
+    difference = ExpressionWrapper(F(last) - F(first), models.DurationField())
+    return GreaterThan(difference, Value(LONG, models.DurationField()))
 
 
 class Execution(models.Model):
@@ -175,6 +194,8 @@ class Execution(models.Model):
             ),
             # GET /executions?ended_from=…; written once, when an execution ends.
             models.Index(fields=["ended_at", "id"], name="execution_ended", condition=Q(ended_at__isnull=False)),
+            # GET /executions?scheduled_to= and ?ended_from=: the few whose time is far from what their id tells.
+            models.Index(fields=["id"], name="execution_drawn_out", condition=fired_long_after() | ended_long_after()),
         ]
 
     def __str__(self) -> str:

@@ -1,23 +1,27 @@
 """Which executions are on a page of the list, or of the list of dead letters.
 
-Executions have no owner of their own: those of somebody with few jobs are found through the jobs.
+Executions have no owner of their own: those of somebody with few jobs are found through the jobs. Their ids tell when
+they were made, so a range of time is a range of ids, but for the few that were fired or ended long after.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from jobs import sql
-from jobs.models import Attempt, Execution, Job
-from jobs.models.execution import UNSUCCESSFUL
+from jobs.models import Attempt, Execution, Job, JobVersion, Queue
+from jobs.models.execution import LONG, UNSUCCESSFUL, ended_long_after, fired_long_after
+from jobs.models.ids import first_id
 from jobs.querysets.visibility import visible_to
-from jobs.querysets.walking import Finder, Listing, Order, Source, Walk
+from jobs.querysets.walking import MAX_SECONDS, Listing, Order, Path, Position, Source, Walk, planned_without
 from jobs.states import ACTIVE, WAITING, values
 
 ORDERS = {
@@ -27,8 +31,11 @@ ORDERS = {
     "ended_at": Order(("ended_at", "id"), descending=False),
 }
 # So many jobs are looked into one by one; whoever has more finds some of theirs among everybody's.
-MAX_JOBS_EACH = 500
-_LATEST = UUID(int=2**128 - 1)
+MAX_JOBS_EACH = 2000
+# Ids carry the clock of whoever made them, all else the database's.
+CLOCKS_DIFFER = timedelta(hours=1)
+_FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
+_EARLIEST, _LATEST = datetime(1970, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,11 @@ class ExecutionFilters:
     job_id: UUID | None = None
     worker_id: UUID | None = None
     status: str | None = None
+    queue: str | None = None
+    owner: str | None = None
     retry_of: UUID | None = None
+    scheduled_from: datetime | None = None
+    scheduled_to: datetime | None = None
     ended_from: datetime | None = None
     ended_to: datetime | None = None
     dead_letter: str | None = None
@@ -49,70 +60,116 @@ class _Found:
 
 def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Listing:
     order = ORDERS[ordering]
+    # Looked up beforehand: the planner cannot know how many executions a name stands for.
+    queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
+    owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
     columns = {
         "job_id": filters.job_id,
         "worker_id": filters.worker_id,
         "state": filters.status,
+        "queue_id": queue and queue.pk,
+        "job__owner": owner,
         "retry_of": filters.retry_of,
+        "scheduled_for__gte": filters.scheduled_from,
+        "scheduled_for__lt": filters.scheduled_to,
         "ended_at__gte": filters.ended_from,
         "ended_at__lt": filters.ended_to,
         "dead_letter": filters.dead_letter,
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
-    match = visible_to(user, Execution.objects.filter(**wanted), owner="job__owner")
-    if not order.by_id:
-        match = match.filter(ended_at__isnull=False)
+    walked = _walked(filters, wanted, order)
+    rows, match = Execution.objects.filter(**walked), Execution.objects.filter(**wanted)
     # What is walked tells by its length how much there is: of another's job it must be nothing.
     hidden = filters.job_id is not None and not visible_to(user, Job.objects.filter(id=filters.job_id)).exists()
-    # The filter that the walked index already answers.
+    if hidden or (filters.queue is not None and queue is None) or (filters.owner is not None and owner is None):
+        rows = rows.none()
     if not order.by_id:
-        walked = {"ended_at__isnull": False} | {k: v for k, v in wanted.items() if k.startswith("ended_at__")}
-    elif filters.job_id is not None:
-        walked = {"job_id": filters.job_id}
-    else:
-        walked = {"dead_letter": filters.dead_letter} if filters.dead_letter else {}
-    rows = Execution.objects.filter(**walked)
+        match = match.filter(ended_at__isnull=False)
     own_job = filters.job_id is not None and order.by_id
     return Listing(
-        match=match,
+        match=visible_to(user, match, owner="job__owner"),
         order=order,
-        walk=Walk(rows.none() if hidden else rows, order.fields),
+        walk=Walk(rows, order.fields),
         filtered=bool(wanted.keys() - walked.keys()) or not (user.is_staff or own_job),
-        sources=_sources(filters),
-        finders=_finders(user, filters),
+        sources=[*_sources(filters), *_in_time(rows, filters)],
+        paths=partial(_paths, user, filters, queue, owner, descending=order.descending) if order.by_id else tuple,
     )
 
 
-def _sources(filters: ExecutionFilters) -> list[Source]:
+def _walked(filters: ExecutionFilters, wanted: dict[str, Any], order: Order) -> dict[str, Any]:
+    """The filters that the walked index answers itself."""
+    if not order.by_id:
+        return {"ended_at__isnull": False} | {k: v for k, v in wanted.items() if k.startswith("ended_at__")}
+    # Nothing is fired before its instant or ends before it was made.
+    bounds: dict[str, Any] = {}
+    if filters.scheduled_from is not None:
+        bounds["id__gte"] = _id_at(filters.scheduled_from, -CLOCKS_DIFFER)
+    if filters.ended_to is not None:
+        bounds["id__lt"] = _id_at(filters.ended_to, CLOCKS_DIFFER)
+    if filters.job_id is not None:
+        return bounds | {"job_id": filters.job_id}
+    return bounds | ({"dead_letter": filters.dead_letter} if filters.dead_letter else {})
+
+
+def _id_at(moment: datetime, shift: timedelta) -> UUID:
+    return first_id(min(max(moment, _EARLIEST), _LATEST) + shift)
+
+
+def _sources(filters: ExecutionFilters) -> Iterator[Source]:
     executions = Execution.objects.all()
-    sources = []
     if filters.retry_of is not None:
-        sources.append(Source(((executions.filter(retry_of=filters.retry_of), "id"),)))
+        yield Source(((executions.filter(retry_of=filters.retry_of), "id"),))
     if filters.worker_id is not None:
         held = executions.filter(worker_id=filters.worker_id, state__in=values(ACTIVE))
         claimed = Attempt.objects.filter(worker_id=filters.worker_id)
-        sources.append(Source(((claimed, "execution_id"), (held, "id"))))
-    if filters.status is not None:
-        rows = executions.filter(state=filters.status)
-        if filters.status in values(UNSUCCESSFUL):
-            sources.append(Source(((rows, "id"),)))
-        elif filters.status in values(WAITING | ACTIVE):
-            sources.append(Source(((rows, "id"),), ordered=False))
+        yield Source(((claimed, "execution_id"), (held, "id")))
     if filters.job_id is not None:
-        sources.append(Source(((executions.filter(job_id=filters.job_id), "id"),)))
-    ended = Q() if filters.ended_from is None else Q(ended_at__gte=filters.ended_from)
-    ended &= Q() if filters.ended_to is None else Q(ended_at__lt=filters.ended_to)
-    if ended:
-        sources.append(Source(((executions.filter(ended), "id"),), ordered=False))
-    return sources
+        yield Source(((executions.filter(job_id=filters.job_id), "id"),))
+    if filters.dead_letter is not None:
+        yield Source(((executions.filter(dead_letter=filters.dead_letter), "id"),))
+    if filters.status in values(UNSUCCESSFUL):
+        yield Source(((executions.filter(state=filters.status), "id"),))
+    elif filters.status in values(WAITING | ACTIVE):
+        yield Source(((executions.filter(state=filters.status), "id"),), ordered=False)
 
 
-def _finders(user: User, filters: ExecutionFilters) -> list[Finder]:
-    return [] if user.is_staff or filters.job_id is not None else [partial(_find_of_owner, user.pk)]
+def _in_time(rows: QuerySet[Execution], filters: ExecutionFilters) -> Iterator[Source]:
+    if filters.scheduled_to is not None:
+        soon = rows.filter(id__lt=_id_at(filters.scheduled_to, CLOCKS_DIFFER + LONG))
+        yield Source(((soon, "id"), (Execution.objects.filter(fired_long_after()), "id")))
+    if filters.ended_from is not None:
+        soon = rows.filter(id__gte=_id_at(filters.ended_from, -CLOCKS_DIFFER - LONG))
+        yield Source(((soon, "id"), (Execution.objects.filter(ended_long_after()), "id")))
 
 
-def _find_of_owner(owner_id: int, before: UUID | None, limit: int) -> list[UUID] | None:
-    if Job.objects.filter(owner_id=owner_id)[MAX_JOBS_EACH:].exists():
-        return None
-    parameters = {"owner_id": owner_id, "before": before or _LATEST, "limit": limit}
-    return [found.id for found in sql.fetch("executions_of_owner", parameters, _Found)]
+def _paths(
+    user: User, filters: ExecutionFilters, queue: Queue | None, owner: User | None, *, descending: bool
+) -> Iterator[Path]:
+    """Through the jobs of an owner or of a queue, if these are few."""
+    if filters.job_id is not None:
+        return
+    if owner is not None or not user.is_staff:
+        own = visible_to(user, Job.objects.all())
+        yield from _through(
+            (own if owner is None else own.filter(owner=owner)).values_list("id", flat=True), descending
+        )
+    if queue is not None:
+        # Whatever queue an execution stands or stood in, a version of its job names it.
+        jobs = JobVersion.objects.filter(queue=queue).values_list("job_id", flat=True).distinct()
+        yield from _through(jobs, descending)
+
+
+def _through(jobs: QuerySet[Any, UUID], descending: bool) -> Iterator[Path]:
+    with planned_without("seqscan", seconds=MAX_SECONDS):
+        job_ids = list(jobs.order_by()[: MAX_JOBS_EACH + 1])
+    if len(job_ids) <= MAX_JOBS_EACH:
+        yield partial(_of_jobs, job_ids, descending)
+
+
+def _of_jobs(job_ids: list[UUID], descending: bool, position: Position | None, count: int) -> list[Position]:
+    start, end = (_LAST, _FIRST) if descending else (_FIRST, _LAST)
+    name = "newest_of_jobs" if descending else "oldest_of_jobs"
+    found = sql.fetch(
+        name, {"job_ids": job_ids, "start": position[0] if position else start, "end": end, "limit": count}, _Found
+    )
+    return [(each.id,) for each in found]

@@ -5,11 +5,13 @@ The status of a job is derived, so a filter by it starts from the executions or 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import StrIndex, Upper
+from django.db.models.lookups import GreaterThan
 
 from jobs.models import Execution, Job, JobVersion, Queue, Schedule
 from jobs.models.execution import UNSUCCESSFUL
@@ -42,53 +44,50 @@ class JobFilters:
 
 def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     order = ORDERS[ordering]
-    # Own jobs only, or those of the one owner that staff asks for; each owner has an index of their own to walk.
-    owner: dict[str, Any] = {"owner": user} if not user.is_staff else {}
-    if filters.owner is not None and filters.owner != user.get_username():
-        named = User.objects.filter(username=filters.owner).first() if user.is_staff else None
-        owner = {"owner": named} if named else {"pk__in": []}
-    elif filters.owner is not None:
-        owner = {"owner": user}
-    jobs = visible_to(user, Job.objects.filter(deleted_at__isnull=not filters.deleted, **owner))
-    # Looked up beforehand, like the owner: the planner cannot know how many jobs a name stands for.
+    # Looked up beforehand: the planner cannot know how many jobs a name stands for.
     queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
-    if filters.queue is not None and queue is None:
+    owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
+    jobs = visible_to(user, Job.objects.filter(deleted_at__isnull=not filters.deleted))
+    if owner is not None:
+        jobs = jobs.filter(owner=owner)
+    if (filters.queue is not None and queue is None) or (filters.owner is not None and owner is None):
         jobs = jobs.none()
-    match = with_status(jobs)
     columns = {
         "status": filters.status,
         "current_version__queue": queue,
         "current_version__priority": filters.priority,
-        "name__icontains": filters.search,
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
-    walk = Walk(jobs, order.fields)
+    match, walk, sources = with_status(jobs).filter(**wanted), Walk(jobs, order.fields), [*_sources(filters, queue)]
+    searched = None
+    if filters.search is not None:
+        # Of a few jobs that are known by id, the names themselves are asked, not once more the index of all names.
+        match = match.filter(GreaterThan(StrIndex(Upper("name"), Upper(Value(filters.search))), 0))
+        if len(filters.search) >= MIN_INDEXED_SEARCH:
+            searched = jobs.filter(name__icontains=filters.search)
     by_firing = order.fields[0] == "next_fire_at"
     if by_firing:
-        match = _with_next_fire(match)
-        walk = Walk(_first_schedules(), ("next_fire_at", "job_id"))
+        match, walk = _with_next_fire(match), Walk(_first_schedules(), ("next_fire_at", "job_id"))
+        if owner is not None or not user.is_staff:
+            sources.append(Source(((jobs, "id"),)))
+        searched = None if searched is None else _with_next_fire(searched)
     return Listing(
-        match=match.filter(**wanted),
+        match=match,
         order=order,
         walk=walk,
-        filtered=bool(wanted) or by_firing,
-        sources=_sources(filters, queue, jobs, by_firing=by_firing and bool(owner)),
+        filtered=bool(wanted) or filters.search is not None or by_firing,
+        sources=sources,
+        searched=searched,
     )
 
 
-def _sources(filters: JobFilters, queue: Queue | None, jobs: QuerySet[Job], *, by_firing: bool) -> list[Source]:
-    sources = []
+def _sources(filters: JobFilters, queue: Queue | None) -> Iterator[Source]:
     if filters.status is not None and not filters.deleted:
-        sources += _of_status(filters.status)
+        yield from _of_status(filters.status)
     if queue is not None:
-        sources.append(Source(((JobVersion.objects.filter(queue=queue), "job_id"),)))
+        yield Source(((JobVersion.objects.filter(queue=queue), "job_id"),))
     if filters.priority is not None:
-        sources.append(Source(((JobVersion.objects.filter(priority=filters.priority), "job_id"),)))
-    if by_firing:
-        sources.append(Source(((jobs, "id"),)))
-    if filters.search is not None and len(filters.search) >= MIN_INDEXED_SEARCH:
-        sources.append(Source(((jobs.filter(name__icontains=filters.search), "id"),), ordered=False))
-    return sources
+        yield Source(((JobVersion.objects.filter(priority=filters.priority), "job_id"),))
 
 
 def _of_status(status: str) -> list[Source]:

@@ -31,7 +31,8 @@ ENDINGS = [State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, Stat
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that every way of finding a page is gone, and most pages end before they are full."""
-    monkeypatch.setattr(walking, "BUDGET", 4)
+    monkeypatch.setattr(walking, "STEP", 4)
+    monkeypatch.setattr(walking, "SECONDS", 0)
     monkeypatch.setattr(execution_lists, "MAX_JOBS_EACH", 8)
 
 
@@ -67,9 +68,13 @@ def population(owner: User) -> None:
 
 def _end(execution: Execution, ending: State, place: int, worker_id: Any) -> None:
     ran = ending not in (State.MISSED, State.SKIPPED)
+    # Some for an instant that was long ago, some that ended long after.
+    late = timedelta(days=9) if ending is State.FAILED else timedelta(0)
+    long = timedelta(days=9) if ending is State.TIMED_OUT else timedelta(0)
     Execution.objects.filter(id=execution.id).update(
         state=ending,
-        ended_at=NOW + timedelta(seconds=place),
+        scheduled_for=NOW + timedelta(seconds=place) - late,
+        ended_at=NOW + timedelta(seconds=place) + long,
         worker_id=worker_id if ran else None,
         dead_letter="open" if ending in (State.FAILED, State.TIMED_OUT) else None,
     )
@@ -144,6 +149,7 @@ def test_pages_of_executions_add_up(owner: User, ordering: str) -> None:
     worker_id = Execution.objects.filter(state="queued").values_list("worker_id", flat=True)[0]
     job_id = Execution.objects.filter(state="skipped", job__owner=owner).values_list("job_id", flat=True)[0]
     from_at, to_at = NOW + timedelta(seconds=1), NOW + timedelta(seconds=4)
+    long_ago, much_later = NOW - timedelta(days=3), NOW + timedelta(days=3)
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({}, {}),
         *(({"status": state.value}, {"state": state.value}) for state in State),
@@ -152,7 +158,17 @@ def test_pages_of_executions_add_up(owner: User, ordering: str) -> None:
         ({"job_id": job_id}, {"job_id": job_id}),
         ({"job_id": job_id, "status": "missed"}, {"job_id": job_id, "state": "missed"}),
         ({"ended_from": from_at, "ended_to": to_at}, {"ended_at__gte": from_at, "ended_at__lt": to_at}),
+        (
+            {"scheduled_from": from_at, "scheduled_to": to_at},
+            {"scheduled_for__gte": from_at, "scheduled_for__lt": to_at},
+        ),
+        ({"scheduled_to": long_ago}, {"scheduled_for__lt": long_ago}),
+        ({"ended_from": much_later}, {"ended_at__gte": much_later}),
         ({"dead_letter": "open"}, {"dead_letter": "open"}),
+        ({"queue": "slow"}, {"queue__name": "slow"}),
+        ({"queue": "nowhere"}, {"queue__name": "nowhere"}),
+        ({"owner": owner.username}, {"job__owner": owner}),
+        ({"owner": owner.username, "queue": "x"}, {"job__owner": owner, "queue__name": "x"}),
     ]
     for filters, columns in cases:
         rows = Execution.objects.filter(**columns).order_by(minus + key, minus + "id")
