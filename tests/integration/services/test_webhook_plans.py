@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -51,7 +52,7 @@ def fill(webhook: Webhook, state: str, count: int) -> None:
         cursor.execute("ANALYZE jobs_webhookdelivery")
 
 
-def plan_of(statement: str, parameters: object) -> str:
+def plan_of(statement: str, parameters: Any) -> str:
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + statement, parameters)
         return "\n".join(line for (line,) in cursor.fetchall())
