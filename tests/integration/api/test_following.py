@@ -191,7 +191,7 @@ def test_who_hangs_up_frees_the_seat_and_who_finds_none_is_told_how_things_stand
 
 
 def test_a_stream_ends_after_a_while_and_when_there_is_nothing_to_see_any_more(
-    http: httpx.Client, hold: Hold, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client, hold: Hold, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(conf, "FOLLOW_STREAM_SECONDS", 0.3)
     follower = Follower(http, f"/executions/{hold.execution_id}?follow=1")
@@ -205,6 +205,7 @@ def test_a_stream_ends_after_a_while_and_when_there_is_nothing_to_see_any_more(
     job.save()
     follower.wait_for_end()
     assert follower.events == []
+    assert "ended early" in caplog.text
     assert http.get(f"/executions/{hold.execution_id}?follow=1").status_code == 404
 
 
