@@ -57,6 +57,11 @@ redis.call('HDEL', KEYS[1], 'c:' .. ARGV[2])
 if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'v:' .. ARGV[2], ARGV[3]) end
 return 1
 """
+# Only what was looked at: it may have been replaced meanwhile.
+DROP = """
+if redis.call('HGET', KEYS[1], 'v:' .. ARGV[1]) == ARGV[2] then redis.call('UNLINK', KEYS[1]) end
+return 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,10 @@ def read_through(place: Place, read: Callable[[], bytes]) -> bytes:
     pause = 0.0
     while True:
         match _look(store, place, milliseconds):
-            case [bytes(kept)]:
-                return _opened(store, place, kept) or read()
+            case [bytes(kept)] if time.monotonic() < deadline:
+                if (body := _opened(store, place, kept)) is not None:
+                    return body
+                # Its second ended on the way here, as for all who came with it: one of them is to read it.
             case [None, bytes(epoch)]:
                 return _read_and_keep(store, place, epoch, read)
             case [] if time.monotonic() < deadline:
@@ -147,7 +154,7 @@ def _opened(store: HurriedRedis, place: Place, kept: bytes) -> bytes | None:
         (read_at,) = READ_AT.unpack_from(content)
         if abs(time.time() - read_at) <= settings.PUNCTUAL_STATUS_CACHE_SECONDS:
             return content[READ_AT.size :]
-    store.attempt(lambda client: client.unlink(place.key))
+    store.run(DROP, place.key, place.viewpoint, kept)
     return None
 
 
