@@ -7,6 +7,7 @@ YAML are ASCII only, so they are harmless on a terminal and exact in a pipe.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from cli.terminal import console, neutralise, shown_time, write_result
 GAP = 1
 # To these, columns shrink where a terminal is narrow: those that are there to be copied come last.
 NARROWEST = 6
+SHORTEST_TITLE = 4
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
 NARROWEST_COPIED = 12
 
 
@@ -105,12 +108,24 @@ def write_rows(
         _write_lines([titles, *clean])
         return
     screen = console(wrap=False)
-    widths = [max(map(cell_len, column)) for column in zip(titles, *clean, strict=True)]
-    if output is not Format.WIDE:
-        widths = fit(widths, screen.width, whole)
+    room = sys.maxsize if output is Format.WIDE else screen.width
+    widths = arrange(titles, clean, room, whole)
     for number, line in enumerate([titles, *clean]):
-        cells = [set_cell_size(cut(cell, width), width) for cell, width in zip(line, widths, strict=True)]
+        cells = [set_cell_size(cut(line[index], width), width) for index, width in widths.items()]
         screen.print(Text((" " * GAP).join(cells).rstrip(), style="" if number else "bold"))
+
+
+def arrange(titles: Sequence[str], rows: Sequence[Sequence[str]], room: int, whole: Sequence[int]) -> dict[int, int]:
+    """Which columns are shown, and how wide: where room is short, none that says nothing, nor a title in full."""
+    widths = {index: max(map(cell_len, column)) for index, column in enumerate(zip(titles, *rows, strict=True))}
+    if rows and sum(widths.values()) + GAP * (len(widths) - 1) > room:
+        longest = {index: max(cell_len(row[index]) for row in rows) for index in widths}
+        widths = {
+            index: min(width, max(longest[index], SHORTEST_TITLE)) for index, width in widths.items() if longest[index]
+        }
+    kept = list(widths)
+    fitted = fit(list(widths.values()), room, [kept.index(index) for index in whole if index in widths])
+    return dict(zip(kept, fitted, strict=True))
 
 
 def fit(widths: Sequence[int], room: int, whole: Sequence[int]) -> list[int]:
@@ -130,9 +145,11 @@ def fit(widths: Sequence[int], room: int, whole: Sequence[int]) -> list[int]:
 
 
 def cut(cell: str, width: int) -> str:
-    """A name is told by both of its ends, a sentence by how it begins."""
+    """A name is told by both of its ends, a sentence by how it begins, a time best by its hour."""
     if cell_len(cell) <= width:
         return cell
+    if _TIME.fullmatch(cell) and width > 4:
+        return f"…{cell[1 - width :]}"
     if width <= 4 or " " in cell:
         return set_cell_size(cell, max(width - 1, 0)).rstrip() + "…"
     tail = (width - 1) // 2

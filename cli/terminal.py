@@ -92,5 +92,6 @@ def shown_time(instant: str | None) -> str:
     """`2030-01-31T09:00:00.123456Z` as `2030-01-31 09:00:00Z`."""
     if instant is None:
         return ""
+    instant = instant.replace("+00:00", "Z")
     day, _, time_of_day = instant.partition("T")
     return f"{day} {time_of_day[:8]}{'Z' if instant.endswith('Z') else time_of_day[-6:]}"

@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from cli.__main__ import COMMANDS as COMMANDS_READ
 from cli.app import app
-from cli.results import Format, cut, fit, flatten, write_answer, write_data
+from cli.results import Format, arrange, cut, fit, flatten, write_answer, write_data
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_command_line import punctual
 
@@ -137,6 +137,14 @@ def test_what_is_cut_has_the_room_it_was_given(text: str, width: int) -> None:
 def test_a_name_keeps_both_ends_and_a_sentence_its_beginning() -> None:
     assert cut("nightly-report-europe", 11) == "night…urope"
     assert cut("no worker is free", 11) == "no worker…"
+    assert cut("2026-11-16 23:27:06Z", 10) == "…23:27:06Z"
+
+
+def test_where_room_is_short_empty_columns_and_long_titles_go_first() -> None:
+    titles, rows = ["ID", "PROGRESS", "ATTEMPT"], [["abc", "", "1"], ["de", "", "12"]]
+    assert arrange(titles, rows, 40, [0]) == {0: 3, 1: 8, 2: 7}
+    assert arrange(titles, rows, 18, [0]) == {0: 3, 2: 4}
+    assert sum(arrange(titles, [], 9, [0]).values()) == 7
 
 
 def test_fields_are_flattened_without_the_empty_ones() -> None:

@@ -62,4 +62,5 @@ def test_a_terminal_gets_no_control_characters(program: str) -> None:
 def test_times_are_shown_to_the_second_with_their_offset() -> None:
     assert shown_time("2030-01-31T09:00:00.123456Z") == "2030-01-31 09:00:00Z"
     assert shown_time("2030-01-31T09:00:00+01:00") == "2030-01-31 09:00:00+01:00"
+    assert shown_time("2030-01-31T09:00:00.12+00:00") == "2030-01-31 09:00:00Z"
     assert shown_time(None) == ""
