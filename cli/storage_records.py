@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cli.answers import JsonObject, as_object, number, text
+from cli.answers import JsonObject, as_object, number, optional_number, text
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,12 @@ class KeptArtifact:
 
 @dataclass(frozen=True)
 class StorageUse:
-    """In bytes; `parts` by what they are of, as the server tells them apart."""
+    """Storage in bytes; `parts` by what they are of, as the server tells them apart."""
 
     parts: tuple[tuple[str, int], ...]
     used: int
     quota: int  # 0: without limit
+    counts: tuple[tuple[str, int | None, int | None], ...]  # what is counted, how many there are, and may be
     raw: JsonObject = field(repr=False, compare=False)
 
     @classmethod
@@ -95,4 +96,9 @@ class StorageUse:
         sizes = {name.removesuffix("_bytes"): number(storage, name) for name in storage if name.endswith("_bytes")}
         used, quota = number(storage, "used_bytes"), number(storage, "quota_bytes")
         parts = tuple((name, size) for name, size in sizes.items() if name not in ("used", "quota"))
-        return cls(parts=parts, used=used, quota=quota, raw=data)
+        counts = []
+        for name in ("jobs", "concurrent_executions", "requests_per_minute"):
+            told = data.get(name)
+            if isinstance(told, dict):
+                counts.append((name, optional_number(told, "used"), optional_number(told, "quota")))
+        return cls(parts=parts, used=used, quota=quota, counts=tuple(counts), raw=data)

@@ -164,5 +164,11 @@ class QuotaExceeded(PunctualError):
     problem_type = "urn:punctual:quota"
 
 
+class JobQuotaExceeded(PunctualError):
+    """The owner has as many jobs as they may; delete what is no longer needed, or ask for a larger quota."""
+
+    problem_type = "urn:punctual:quota"
+
+
 class ArtifactHashMismatch(PunctualError):
     """The stored bytes are not the ones that were announced; upload the artifact again."""

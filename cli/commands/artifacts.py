@@ -54,7 +54,7 @@ def delete_artifact(
 
 @app.command()
 def usage(output: FormatOption = Format.TABLE) -> None:
-    """Show how much of the object store you use, and may use."""
+    """Show what you use of your quotas: storage, jobs, executions at once, requests a minute."""
     with connect() as client:
         use = client.storage_use()
     if output in (Format.JSON, Format.YAML):
@@ -63,3 +63,9 @@ def usage(output: FormatOption = Format.TABLE) -> None:
     quota = [("quota", use.quota)] if use.quota else []
     sizes = [*use.parts, ("used", use.used), *quota]
     write_fields([(name, f"{size / MEGABYTE:.1f}") for name, size in sizes], ("STORAGE", "MB"))
+    rows = [
+        (name.replace("_", " "), "" if used is None else str(used), str(most) if most else "no limit")
+        for name, used, most in use.counts
+    ]
+    if rows:
+        write_fields(rows, ("QUOTA", "USED", "AT MOST"))

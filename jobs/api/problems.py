@@ -41,6 +41,7 @@ STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.ArtifactHashMismatch: HTTPStatus.CONFLICT,
     errors.TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     errors.QuotaExceeded: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.JobQuotaExceeded: HTTPStatus.FORBIDDEN,
     errors.WorkerLeaseLost: HTTPStatus.CONFLICT,
     errors.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }

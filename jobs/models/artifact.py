@@ -90,6 +90,18 @@ class OwnerQuota(models.Model):
     requests_per_minute = models.PositiveIntegerField(
         null=True, blank=True, help_text="With all tokens together; 0: without limit."
     )
+    jobs = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many there may be that are not deleted; 0: without limit."
+    )
+    concurrent_executions = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many may be placed or running at once; 0: without limit."
+    )
+
+    class Meta:
+        # ready_executions: whether anybody has such a limit.
+        indexes = [
+            models.Index(fields=["owner"], name="quota_of_executions", condition=Q(concurrent_executions__gt=0)),
+        ]
 
     def __str__(self) -> str:
         return f"quota of {self.owner_id}"

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from jobs.planning.passing import plan
+from jobs.planning.passing import OWNER_FULL, plan
 from jobs.planning.values import MAX_AMOUNT, Demand, Gate, Plan, Planned, Supply, is_resource_name, parse_amounts
 
-__all__ = ["MAX_AMOUNT", "Demand", "Gate", "Plan", "Planned", "Supply", "is_resource_name", "parse_amounts", "plan"]
+__all__ = [
+    "MAX_AMOUNT",
+    "OWNER_FULL",
+    "Demand",
+    "Gate",
+    "Plan",
+    "Planned",
+    "Supply",
+    "is_resource_name",
+    "parse_amounts",
+    "plan",
+]

@@ -13,19 +13,22 @@ from jobs.planning.values import Demand, Gate
 MAX_WORKERS_SHOWN = 50
 
 
-def gates_of(demand: Demand, shape: Shape, fleet: Fleet, active: Mapping[UUID, int]) -> list[Gate]:
+def gates_of(demand: Demand, shape: Shape, fleet: Fleet, active: Mapping[UUID | int, int]) -> list[Gate]:
     """As things stand when its turn has come: after whatever goes before it."""
     capable = fleet.capable(demand, shape)
     return [
         _limit_gate("queue_limit", "queue", demand.queue_id, demand.queue_room, active),
         _limit_gate("job_limit", "job", demand.job_id, demand.job_room, active),
+        _limit_gate("owner_limit", "owner", demand.owner_id, demand.owner_room, active),
         *_pin_gates(demand, fleet),
         _capability_gate(demand, shape, fleet, capable),
         *_worker_gates(shape, fleet, capable),
     ]
 
 
-def _limit_gate(name: str, what: str, own: UUID | None, room: int | None, active: Mapping[UUID, int]) -> Gate:
+def _limit_gate(
+    name: str, what: str, own: UUID | int | None, room: int | None, active: Mapping[UUID | int, int]
+) -> Gate:
     if room is None or own is None:
         return Gate(name, True, f"Its {what} has no limit.")
     left = room - active.get(own, 0)

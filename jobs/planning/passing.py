@@ -1,7 +1,7 @@
 """One pass over what waits: first come (in the order given), best fit.
 
-Invariant: a plan never gives a worker more than it has free, never lets more of a queue or a job be active than may be,
-and what stays behind says why.
+Invariant: a plan never gives a worker more than it has free, never lets more of a queue, a job or an owner be active
+than may be, and what stays behind says why.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from jobs.planning.values import Demand, Plan, Planned, Supply
 # At most one worker in so many is kept free for work that waits too long, and always one.
 WORKERS_PER_RESERVATION = 10
 MAX_RESERVATIONS = 50
+OWNER_FULL = "its owner is at their limit"
 
 
 def plan(ready: Sequence[Demand], workers: Sequence[Supply], *, asked: Collection[UUID] = frozenset()) -> Plan:
     """What goes where. Of the executions in `asked` also every gate, as it stood when their turn came."""
     fleet = Fleet(ready, workers)
     most_reserved = max(1, min(len(workers) // WORKERS_PER_RESERVATION, MAX_RESERVATIONS))
-    result, active = Plan(), Counter[UUID]()
+    result, active = Plan(), Counter[UUID | int]()
     for demand in ready:
         shape = fleet.shape_of(demand)
         if demand.execution_id in asked:
@@ -47,19 +48,23 @@ def plan(ready: Sequence[Demand], workers: Sequence[Supply], *, asked: Collectio
     return result
 
 
-def _at_a_limit(demand: Demand, active: Counter[UUID]) -> str | None:
+def _at_a_limit(demand: Demand, active: Counter[UUID | int]) -> str | None:
     if demand.queue_room is not None and demand.queue_id is not None and active[demand.queue_id] >= demand.queue_room:
         return "its queue is at its limit"
     if demand.job_room is not None and demand.job_id is not None and active[demand.job_id] >= demand.job_room:
         return "its job is at its limit"
+    if demand.owner_room is not None and demand.owner_id is not None and active[demand.owner_id] >= demand.owner_room:
+        return OWNER_FULL
     return None
 
 
-def _count(demand: Demand, active: Counter[UUID]) -> None:
+def _count(demand: Demand, active: Counter[UUID | int]) -> None:
     if demand.queue_room is not None and demand.queue_id is not None:
         active[demand.queue_id] += 1
     if demand.job_room is not None and demand.job_id is not None:
         active[demand.job_id] += 1
+    if demand.owner_room is not None and demand.owner_id is not None:
+        active[demand.owner_id] += 1
 
 
 def _no_room(demand: Demand, shape: Shape, fleet: Fleet, kept: Free | None) -> str:

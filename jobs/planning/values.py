@@ -46,6 +46,9 @@ class Demand:
     job_room: int | None = None
     worker_id: UUID | None = None  # only there
     overdue: bool = False  # it has waited so long that a worker is kept for it
+    # As of its queue and its job; None: no limit.
+    owner_id: int | None = None
+    owner_room: int | None = None
 
     def amounts(self) -> dict[str, float]:
         return {"slots": 1, "cpu": self.cpu, "memory_mb": self.memory_mb, "disk_mb": self.disk_mb, **self.resources}

@@ -6,10 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from uuid import UUID
+
+from django.conf import settings
 
 from jobs import conf, sql
 from jobs.planning import Demand, Supply
+from jobs.services.owner_limits import LimitedOwner
+
+NOBODY: Mapping[int, LimitedOwner] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +34,13 @@ class _Waiting:
     job_room: int | None
     pinned_worker_id: UUID | None
     overdue: bool
+    owner_id: int | None
+    owner_most: int | None  # None, as the owner: no limit
 
-    def demand(self) -> Demand:
+    def demand(self, limited: Mapping[int, LimitedOwner]) -> Demand:
+        room = self.owner_most
+        if room is not None and self.owner_id is not None and self.owner_id in limited:
+            room -= limited[self.owner_id].active
         return Demand(
             self.execution_id,
             self.cpu,
@@ -43,6 +54,8 @@ class _Waiting:
             self.job_room,
             self.pinned_worker_id,
             self.overdue,
+            self.owner_id,
+            room,
         )
 
 
@@ -77,16 +90,27 @@ class _Worker:
         )
 
 
-def read_ready(pool: str, limit: int) -> list[Demand]:
-    parameters = {"pool": pool, "limit": limit, "reserve_seconds": conf.RESERVE_AFTER_SECONDS}
-    return [row.demand() for row in sql.fetch("ready_executions", parameters, _Waiting)]
+def read_ready(pool: str, limit: int, limited: Mapping[int, LimitedOwner] = NOBODY) -> list[Demand]:
+    """`limited`: what was read of owners who have a limit; those who are full are left out."""
+    parameters = {
+        "pool": pool,
+        "limit": limit,
+        "reserve_seconds": conf.RESERVE_AFTER_SECONDS,
+        "full_owners": [owner.owner_id for owner in limited.values() if owner.is_full],
+        "default_executions": settings.PUNCTUAL_OWNER_CONCURRENCY,
+    }
+    return [row.demand(limited) for row in sql.fetch("ready_executions", parameters, _Waiting)]
 
 
-def read_demand(execution_id: UUID) -> Demand:
+def read_demand(execution_id: UUID, limited: Mapping[int, LimitedOwner]) -> Demand:
     """Of any execution that there is, as if its turn had come."""
-    parameters = {"id": execution_id, "reserve_seconds": conf.RESERVE_AFTER_SECONDS}
+    parameters = {
+        "id": execution_id,
+        "reserve_seconds": conf.RESERVE_AFTER_SECONDS,
+        "default_executions": settings.PUNCTUAL_OWNER_CONCURRENCY,
+    }
     (row,) = sql.fetch("waiting_demand", parameters, _Waiting)
-    return row.demand()
+    return row.demand(limited)
 
 
 def read_workers(pool: str, *, full_ones: bool) -> list[Supply]:

@@ -19,6 +19,7 @@ from jobs.services import schedules
 from jobs.services.database import bounded
 from jobs.services.demands import read_demand, read_ready, read_workers
 from jobs.services.network_use import WITHDRAWN, may_use_network
+from jobs.services.owner_limits import execution_quota, read_limited
 from jobs.states import ACTIVE, TERMINAL, State, values
 
 MAX_HOLDERS_SHOWN = 20
@@ -59,9 +60,10 @@ def explain_execution(execution_id: UUID) -> Explanation:
 def _plan_around(execution: Execution) -> Plan:
     """The next pass. What placement would leave out is put last: whatever goes before it has gone by then."""
     pool = execution.queue.pool
-    ready = read_ready(pool, conf.PLACE_BATCH_EXECUTIONS)
+    limited = read_limited()
+    ready = read_ready(pool, conf.PLACE_BATCH_EXECUTIONS, limited)
     if all(demand.execution_id != execution.id for demand in ready):
-        ready.append(read_demand(execution.id))
+        ready.append(read_demand(execution.id, limited))
     return plan(ready, read_workers(pool, full_ones=True), asked={execution.id})
 
 
@@ -152,14 +154,19 @@ def _refusal_gates(execution: Execution) -> Iterator[Gate]:
 
 def _with_holders(gate: Gate, execution: Execution) -> Gate:
     """The plan knows how much room is left; who has the rest is told here."""
-    most = {"queue_limit": execution.queue.max_concurrency, "job_limit": execution.version.max_concurrency}.get(
-        gate.name
-    )
+    rows = Execution.objects.filter(state__in=values(ACTIVE))
+    match gate.name:
+        case "queue_limit":
+            what, most, rows = "queue", execution.queue.max_concurrency, rows.filter(queue_id=execution.queue_id)
+        case "job_limit":
+            what, most, rows = "job", execution.version.max_concurrency, rows.filter(job_id=execution.job_id)
+        case "owner_limit":
+            owner_id = execution.job.owner_id
+            what, most, rows = "owner", execution_quota(owner_id) or None, rows.filter(job__owner_id=owner_id)
+        case _:
+            return gate
     if most is None:
         return gate
-    what = "queue" if gate.name == "queue_limit" else "job"
-    rows = Execution.objects.filter(state__in=values(ACTIVE))
-    rows = rows.filter(queue_id=execution.queue_id) if what == "queue" else rows.filter(job_id=execution.job_id)
     active = rows.count()
     # Of a queue that many share, only the owner's own.
     shown = rows.filter(job__owner_id=execution.job.owner_id).order_by("id")[:MAX_HOLDERS_SHOWN]

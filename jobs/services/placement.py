@@ -20,11 +20,12 @@ from jobs import conf
 from jobs.errors import InvalidInput
 from jobs.messages import Publication
 from jobs.models import Queue, Worker
-from jobs.planning import Plan, Supply, plan
+from jobs.planning import OWNER_FULL, Plan, Supply, plan
 from jobs.services import transitions
 from jobs.services.database import bounded
-from jobs.services.demands import read_ready, read_workers
+from jobs.services.demands import NOBODY, read_ready, read_workers
 from jobs.services.locking import placement_lock
+from jobs.services.owner_limits import lock_limited
 from jobs.services.transitions import Assignment
 
 FIRST_LOOK_EXECUTIONS = 16
@@ -43,6 +44,10 @@ class PlaceResult:
     @property
     def placed(self) -> int:
         return len(self.publications)
+
+
+class _LimitsContended(Exception):
+    """Another pass is placing for owners who have a limit."""
 
 
 def read_pools() -> list[str]:
@@ -93,9 +98,13 @@ def _place_pool(pool: str, limit: int) -> PlaceResult:
     ):
         if not ours:
             return PlaceResult(contended=True)
-        made, room = _plan_pool(pool, limit)
+        try:
+            made, room = _plan_pool(pool, limit)
+        except _LimitsContended:
+            return PlaceResult(contended=True)
         placed = transitions.place([Assignment(a.execution_id, a.worker_id, a.incarnation) for a in made.assignments])
-    whole_batch = len(made.assignments) + len(made.held) >= limit
+    # Those of an owner who is full now are left out of the next batch, and what they hid is in it.
+    whole_batch = len(made.assignments) + len(made.held) >= limit or OWNER_FULL in made.held.values()
     return PlaceResult(
         tuple(placed), held=len(made.held), more=whole_batch and bool(placed), full=len(made.assignments) >= room
     )
@@ -109,8 +118,16 @@ def _plan_pool(pool: str, limit: int) -> tuple[Plan, int]:
     look = min(limit, FIRST_LOOK_EXECUTIONS)
     workers: Sequence[Supply] | None = None
     free, full_ones = 1, False
+    limited = NOBODY
     while True:
-        ready = read_ready(pool, look)
+        ready = read_ready(pool, look, limited)
+        if limited is NOBODY and any(demand.owner_room is not None for demand in ready):
+            locked = lock_limited()
+            if locked is None:
+                raise _LimitsContended
+            limited = locked
+            # Once more: now nobody else places for them.
+            ready = read_ready(pool, look, limited)
         if not ready:
             return Plan(), free
         # A worker without a free slot can still be kept for somebody.

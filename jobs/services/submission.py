@@ -27,6 +27,7 @@ from jobs.services.inserting import insert_rows
 from jobs.services.job_spec import JobSpec, ScheduleSpec, SecretSpec, check_spec
 from jobs.services.job_versions import Inputs, VersionFields
 from jobs.services.network_use import check_network
+from jobs.services.owner_limits import check_room_for_jobs
 from jobs.services.secret_grants import check_sizes, read_sizes
 from jobs.services.transitions import NewExecution
 
@@ -88,6 +89,7 @@ def store_jobs(prepared: Prepared) -> list[Job]:
     with transaction.atomic(), bounded(statement_seconds=10):
         prepared = _with_locked_calendars(prepared)
         _lock_secrets(prepared)
+        check_room_for_jobs(prepared.owner.pk, len(prepared.jobs))
         jobs, versions = [], []
         planned: list[Schedule] = []
         inputs: list[VersionInput] = []

@@ -6,9 +6,11 @@
 -- perhaps in vain, goes before nothing of its job that asks for none. OFFSET 0 keeps an ordered walk and a lookup by key what
 -- they are: how much waits changes faster than any statistics. Of a job that is not at its limit all of `own` was counted:
 -- `active` is exact.
+-- Owners who are full are left out before anything else is asked; who has a limit is asked only if somebody has.
 -- `given` is no join but a name: the planner looks it up where it is asked, which for nearly every row is nowhere.
 SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilities, picked.resources::text,
-       q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue
+       q.id, q.max_concurrency - busy.active, picked.job_id, picked.job_room, picked.pinned_worker_id, picked.overdue,
+       whose.owner_id, whose.most
   FROM jobs_queue q
  CROSS JOIN LATERAL (
        SELECT CASE WHEN q.max_concurrency IS NOT NULL THEN
@@ -22,7 +24,11 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
               v.max_concurrency - own.active AS job_room,
               e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
          FROM (SELECT r.id, r.rank, r.job_id, r.version_id, r.pinned_worker_id, r.ready_at FROM jobs_execution r
-                WHERE r.state = 'ready' AND r.queue_id = q.id ORDER BY r.rank, r.id OFFSET 0) e
+                WHERE r.state = 'ready' AND r.queue_id = q.id
+                  AND (cardinality(%(full_owners)s::int[]) = 0
+                       OR NOT EXISTS (SELECT FROM jobs_job j
+                                       WHERE j.id = r.job_id AND j.owner_id = ANY(%(full_owners)s::int[])))
+                ORDER BY r.rank, r.id OFFSET 0) e
         CROSS JOIN LATERAL (SELECT * FROM jobs_jobversion v WHERE v.id = e.version_id OFFSET 0) v
         CROSS JOIN LATERAL (
               SELECT EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id OFFSET 0) AS inputs,
@@ -65,6 +71,13 @@ SELECT picked.id, picked.cpu, picked.memory_mb, picked.disk_mb, picked.capabilit
                                WHERE coalesce((w.resources ->> need.key)::bigint, 0) < need.value::bigint)))
         ORDER BY e.rank, e.id
         LIMIT greatest(0, least(%(limit)s, q.max_concurrency - busy.active))) picked
+  LEFT JOIN LATERAL (
+       SELECT j.owner_id, coalesce(o.concurrent_executions, %(default_executions)s) AS most
+         FROM jobs_job j LEFT JOIN jobs_ownerquota o ON o.owner_id = j.owner_id
+        WHERE j.id = picked.job_id
+          AND (%(default_executions)s > 0
+               OR (SELECT EXISTS (SELECT FROM jobs_ownerquota WHERE concurrent_executions > 0))) OFFSET 0) whose
+    ON whose.most > 0
  WHERE q.pool = %(pool)s AND NOT q.paused
  ORDER BY picked.rank, picked.id
  LIMIT %(limit)s

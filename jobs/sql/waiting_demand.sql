@@ -9,10 +9,14 @@ SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
        q.id, q.max_concurrency - busy.active, e.job_id,
        CASE WHEN own.active + own.earlier >= v.max_concurrency THEN 0 ELSE v.max_concurrency - own.active END,
        e.pinned_worker_id,
-       coalesce(e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s), false)
+       coalesce(e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s), false),
+       CASE WHEN whose.most > 0 THEN j.owner_id END, nullif(whose.most, 0)
   FROM jobs_execution e
   JOIN jobs_jobversion v ON v.id = e.version_id
   JOIN jobs_queue q ON q.id = e.queue_id
+  JOIN jobs_job j ON j.id = e.job_id
+  LEFT JOIN jobs_ownerquota o ON o.owner_id = j.owner_id
+ CROSS JOIN LATERAL (SELECT coalesce(o.concurrent_executions, %(default_executions)s) AS most) whose
  CROSS JOIN LATERAL (
        SELECT count(*) AS active FROM jobs_execution a
         WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) busy

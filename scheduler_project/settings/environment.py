@@ -66,6 +66,8 @@ class Environment(BaseSettings):
     log_max_mb: int = Field(0, ge=0, validation_alias="PUNCTUAL_LOG_MAX_MB")
 
     owner_storage_mb: int = Field(10_240, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_STORAGE_MB")
+    owner_jobs: int = Field(0, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_JOBS")
+    owner_concurrency: int = Field(0, ge=0, le=10**9, validation_alias="PUNCTUAL_OWNER_CONCURRENCY")
     token_days: int = Field(90, ge=0, le=36_500, validation_alias="PUNCTUAL_TOKEN_DAYS")
     requests_per_minute: int = Field(6000, ge=0, le=10**6, validation_alias="PUNCTUAL_REQUESTS_PER_MINUTE")
     status_cache_seconds: float = Field(1, ge=0, le=1, validation_alias="PUNCTUAL_STATUS_CACHE_SECONDS")

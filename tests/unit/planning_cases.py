@@ -22,8 +22,9 @@ def demand(
     job: tuple[int, int | None] | None = None,
     worker: int | None = None,
     overdue: bool = False,
+    owner: tuple[int, int | None] | None = None,
 ) -> Demand:
-    """`queue` and `job` are a number and the room that there is."""
+    """`queue`, `job` and `owner` are a number and the room that there is."""
     return Demand(
         UUID(int=number),
         cpu,
@@ -37,6 +38,8 @@ def demand(
         job_room=None if job is None else job[1],
         worker_id=None if worker is None else UUID(int=worker),
         overdue=overdue,
+        owner_id=None if owner is None else owner[0],
+        owner_room=None if owner is None else owner[1],
     )
 
 
@@ -79,6 +82,7 @@ RESOURCES = st.dictionaries(st.sampled_from(["gpu", "licence"]), st.integers(1, 
 # The numbers stand for themselves: every demand of a queue or a job tells the same room.
 QUEUES = st.one_of(st.none(), st.sampled_from([(1, 0), (2, 2), (3, 5), (4, None)]))
 JOBS = st.one_of(st.none(), st.sampled_from([(1, 1), (2, 3), (3, None)]))
+OWNERS = st.one_of(st.none(), st.none(), st.sampled_from([(1, 0), (2, 4), (3, None)]))
 DEMANDS = st.lists(
     st.builds(
         demand,
@@ -90,6 +94,7 @@ DEMANDS = st.lists(
         resources=RESOURCES,
         queue=QUEUES,
         job=JOBS,
+        owner=OWNERS,
         worker=st.one_of(st.none(), st.none(), st.integers(1, 8)),
     ),
     max_size=40,

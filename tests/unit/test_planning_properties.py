@@ -41,7 +41,7 @@ def test_no_plan_gives_a_worker_more_than_it_has(demands: list[Demand], supplies
 @given(DEMANDS, SUPPLIES)
 def test_no_plan_passes_a_limit(demands: list[Demand], supplies: list[Supply]) -> None:
     placed = [d for its in given_to(plan(demands, supplies), demands).values() for d in its]
-    for own, room in (("queue_id", "queue_room"), ("job_id", "job_room")):
+    for own, room in (("queue_id", "queue_room"), ("job_id", "job_room"), ("owner_id", "owner_room")):
         rooms = {getattr(d, own): getattr(d, room) for d in demands if getattr(d, room) is not None}
         active = Counter(getattr(d, own) for d in placed)
         assert all(active[each] <= most for each, most in rooms.items())
@@ -84,7 +84,7 @@ def test_telling_the_gates_changes_no_plan(demands: list[Demand], supplies: list
     assert replace(told, gates={}) == plan(demands, supplies)
     for d in demands:
         gates = told.gates[d.execution_id]
-        limits = all(gate.open for gate in gates if gate.name in ("queue_limit", "job_limit"))
+        limits = all(gate.open for gate in gates if gate.name in ("queue_limit", "job_limit", "owner_limit"))
         room: dict[UUID, bool] = {}
         for gate in gates:
             if gate.name.startswith("resource."):

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import conf, storage
-from jobs.models import Artifact, Dependency, Execution, Job, Schedule
+from jobs.models import Artifact, Dependency, Execution, Job, OwnerQuota, Schedule
 from jobs.services import calendars
 from jobs.services.artifacts import LOCKED_AT_ONCE, store_script
 from jobs.services.auditing import audit_firings
@@ -162,3 +162,22 @@ def test_sent_again_with_its_key_it_creates_nothing_more(client: APIClient) -> N
     first, again = (submit(client, [job_body()] * 3, **{"Idempotency-Key": "k"}) for _ in range(2))
     assert first.content == again.content
     assert (Job.objects.count(), Artifact.objects.count()) == (3, 1)
+
+
+def test_jobs_beyond_the_quota_are_refused_as_a_whole(client: APIClient, owner: User, stranger: APIClient) -> None:
+    OwnerQuota.objects.create(owner=owner, jobs=3, concurrent_executions=7, requests_per_minute=500)
+    assert submit(client, [job_body(), job_body()]).status_code == 201
+    refused = submit(client, [job_body(), job_body()])
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:punctual:quota")
+    assert "You may have 3 jobs and have 2, and this would add 2" in refused.json()["detail"]
+    assert Job.objects.count() == 2
+    third = client.post(f"{API}/jobs", job_body(), format="json")
+    assert third.status_code == 201
+    assert client.post(f"{API}/jobs", job_body(), format="json").status_code == 403
+    told = client.get(f"{API}/usage").json()
+    assert told["jobs"] == {"used": 3, "quota": 3}
+    assert told["concurrent_executions"] == {"used": 0, "quota": 7}
+    assert told["requests_per_minute"] == {"quota": 500}
+    assert client.delete(f"{API}/jobs/{third.json()['id']}").status_code < 300
+    assert client.post(f"{API}/jobs", job_body(), format="json").status_code == 201
+    assert stranger.get(f"{API}/usage").json()["jobs"] == {"used": 0, "quota": 0}

@@ -10,14 +10,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from jobs import conf
-from jobs.models import Dependency, Execution, Queue, Worker
+from jobs.models import Dependency, Execution, OwnerQuota, Queue, Worker
 from jobs.planning import Demand, Gate, Plan, Supply
 from jobs.services import explaining
 from jobs.services.explaining import explain_execution
 from jobs.services.placement import place_ready_executions
 from jobs.services.transitions import NewExecution, create_executions
 from jobs.states import State
-from tests.factories import make_execution, make_job, make_worker, run_on
+from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 
 pytestmark = pytest.mark.django_db
 
@@ -90,6 +90,19 @@ def test_a_paused_queue_holds_and_a_paused_job_does_not() -> None:
     Queue.objects.update(paused=True)
     assert closed(execution) == {"queue_pause"}
     assert place_ready_executions().placed == 0
+
+
+def test_the_limit_of_an_owner_is_told_over_all_jobs_and_queues() -> None:
+    worker, owner = make_worker(), make_user()
+    OwnerQuota.objects.create(owner=owner, concurrent_executions=1)
+    holder = run_on(worker, make_execution(job=make_job(owner=owner, queue=Queue.objects.create(name="other"))))
+    execution = make_execution(job=make_job(owner=owner))
+    gate = gate_of(execution, "owner_limit")
+    assert (gate.open, gate.value, gate.limit, gate.holders) == (False, 1, 1, [holder.execution_id])
+    assert closed(execution) == {"owner_limit"}
+    assert "its owner is at their limit" in explain_execution(execution.id).words
+    assert place_ready_executions().placed == 0
+    assert closed(make_execution()) == set(), "another owner's"
 
 
 @pytest.mark.parametrize("what", ["queue", "job"])

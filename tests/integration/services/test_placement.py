@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from jobs.protocol import Report
 from jobs.services import leases, placement, transitions
 from jobs.services.attempts import finish_attempt
 from jobs.services.demands import read_ready
+from jobs.services.owner_limits import LimitedOwner
 from jobs.services.placement import place_ready_executions
 from jobs.services.transitions import Assignment, NewExecution
 from jobs.states import Reason
@@ -324,9 +326,9 @@ def test_what_does_not_fit_now_does_not_hide_what_does_however_much_of_it_waits(
 def test_a_pass_reads_no_more_than_there_may_be_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
-    def read(pool: str, limit: int) -> list[Demand]:
+    def read(pool: str, limit: int, limited: Mapping[int, LimitedOwner]) -> list[Demand]:
         looks.append(limit)
-        return read_ready(pool, limit)
+        return read_ready(pool, limit, limited)
 
     monkeypatch.setattr(placement, "read_ready", read)
     make_worker(slots=2)

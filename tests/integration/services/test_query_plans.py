@@ -33,15 +33,19 @@ ENDING = {
     **dict.fromkeys(("exit_code", "signal", "result", "cpu_seconds", "peak_memory_bytes", "peak_disk_bytes")),
 }
 CHUNKS = {"sequences": [0], "streams": ["stdout"], "times": [datetime.now(UTC)], "data": [b"x"]}
+READY: dict[str, Any] = {
+    "pool": "default", "limit": 500, "reserve_seconds": 60.0, "full_owners": [1], "default_executions": 0,
+}  # fmt: skip
 STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("take_due_schedules", {"limit": 500}, {"schedule_due"}),
     ("next_due", {}, {"schedule_due", "execution_backing_off"}),
     ("wake_backed_off", {"limit": 500}, {"execution_backing_off"}),
     (
         "ready_executions",
-        {"pool": "default", "limit": 500, "reserve_seconds": 60.0},
+        READY,
         {"execution_active", "execution_unfinished_by_job"},
     ),
+    ("limited_owners", {"default_executions": 1}, {"execution_active"}),
     ("free_capacity", {"pool": "default", "full_ones": False}, {"execution_active"}),
     ("take_unclaimed", {"limit": 500, "republish_seconds": 2.0}, {"execution_active"}),
     ("suspect_workers", {"unclaimed_seconds": 30.0}, {"execution_active"}),
@@ -249,5 +253,5 @@ def test_a_batch_of_firing_is_bounded() -> None:
 
 
 def test_what_waits_can_be_walked_in_its_order(ordinary_table: None) -> None:
-    shown = plan("ready_executions", {"pool": "default", "limit": 500, "reserve_seconds": 60.0}, sorting=False)
+    shown = plan("ready_executions", READY, sorting=False)
     assert "execution_ready" in used(shown), shown

@@ -63,3 +63,16 @@ def test_usage_is_shown_in_megabytes(server: RecordingServer, quota: object, las
     assert lines[1:5] == ["artifacts\t4.0", "outputs\t2.0", "logs\t1.0", "used\t7.0"]
     assert lines[-1] == last
     assert json.loads(punctual("usage", "-o", "json", url=server.url).stdout) == {"storage": storage}
+
+
+def test_usage_shows_what_is_counted(server: RecordingServer) -> None:
+    counts = {
+        "jobs": {"used": 3, "quota": 5}, "concurrent_executions": {"used": 1, "quota": 0},
+        "requests_per_minute": {"quota": 6000},
+    }  # fmt: skip
+    storage = {"used_bytes": 0, "quota_bytes": 0}
+    server.answer("GET", "/api/v1/usage", {"storage": storage, **counts})
+    lines = punctual("usage", url=server.url).stdout.splitlines()
+    assert lines[-4:] == [
+        "QUOTA\tUSED\tAT MOST", "jobs\t3\t5", "concurrent executions\t1\tno limit", "requests per minute\t\t6000",
+    ]  # fmt: skip
