@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
@@ -17,7 +18,9 @@ from jobs.services.attempts import finish_attempt
 from jobs.services.owner_limits import check_room_for_jobs
 from jobs.services.placement import place_ready_executions
 from jobs.states import Reason
+from jobs.wakeups import WakeListener
 from tests.factories import make_execution, make_job, make_user, make_worker, run_on
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -119,3 +122,24 @@ def test_without_a_limit_jobs_are_not_counted(settings: Settings) -> None:
     settings.PUNCTUAL_OWNER_JOBS = 5
     OwnerQuota.objects.create(owner=owner, jobs=0)
     check_room_for_jobs(owner.pk, 6)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_quota_that_is_changed_in_the_admin_is_shown_beside_its_use_and_wakes_beat(settings: Settings) -> None:
+    owner, admin = limited(1), Client()
+    run_on(make_worker(), make_execution(job=make_job(owner=owner)))
+    admin.force_login(make_user(is_staff=True, is_superuser=True))
+    page = admin.get("/admin/jobs/ownerquota/").content.decode()
+    for column, number in (("concurrent_executions", 1), ("active", 1), ("jobs_used", 1)):
+        assert f'field-{column}">{number}<' in page
+    listener = WakeListener(settings.PUNCTUAL_REDIS_URL)
+    try:
+        assert eventually(lambda: listener.wait(0.01) or listener.hearing_seconds > 0)
+        assert eventually(lambda: not listener.wait(0.05)), "what came before"
+        change = f"/admin/jobs/ownerquota/{OwnerQuota.objects.get().pk}/change/"
+        assert admin.post(change, {"owner": owner.pk, "concurrent_executions": 2}).status_code == 302
+        assert listener.wait(5)
+    finally:
+        listener.close()
+        listener._redis.close()
+    assert OwnerQuota.objects.get().concurrent_executions == 2
