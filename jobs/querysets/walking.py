@@ -22,11 +22,11 @@ from psycopg import errors
 # Rows that are looked at together. A job costs some 20 µs, because its status is derived from three other tables.
 STEP = 500
 # After so long a page looks no further, unless it would be empty: then it gets some more.
-SECONDS = 0.04
+SECONDS = 0.025
 # What takes longer than this fails: something is wrong with the database.
 MAX_SECONDS = 2.0
 # What a search by trigrams is not done with by then is too common for it, and is met by walking.
-SEARCH_SECONDS = 0.05
+SEARCH_SECONDS = 0.04
 
 # The values of an order's fields, of the last row that was looked at.
 Position = tuple[Any, ...]

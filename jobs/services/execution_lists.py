@@ -31,7 +31,7 @@ ORDERS = {
     "ended_at": Order(("ended_at", "id"), descending=False),
 }
 # So many jobs are looked into one by one; whoever has more finds some of theirs among everybody's.
-MAX_JOBS_EACH = 5000
+MAX_JOBS_EACH = 3000
 # Ids carry the clock of whoever made them, all else the database's.
 CLOCKS_DIFFER = timedelta(hours=1)
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
