@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 
 from jobs import conf
@@ -30,6 +31,15 @@ LAST_EVENT_ID = OpenApiParameter(
     "Last-Event-ID", str, OpenApiParameter.HEADER, description="With `follow`: the id of the last event that you have."
 )
 NOTHING_MORE = OpenApiResponse(description="With `follow`: it has ended, and you have all of it. Do not ask again.")
+
+
+class StreamedEventOutput(serializers.Serializer[Any]):
+    """One of the stream's events."""
+
+    event = serializers.CharField(help_text="What it tells of; the last of all is `end`.")
+    data = serializers.CharField(help_text="JSON, in one line.")
+    id = serializers.CharField(required=False, help_text="For `Last-Event-ID`.")
+
 
 # The events that there are now, and whether there will be more; the last of all is `end`.
 Seen = tuple[list[bytes], bool]

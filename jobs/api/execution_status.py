@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.http import HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.renderers import JSONRenderer
@@ -18,7 +17,14 @@ from rest_framework.request import Request
 
 from jobs import conf
 from jobs.api.conditional import IF_NONE_MATCH, NOT_MODIFIED, is_known, show_rendered, tag_of_rendered
-from jobs.api.event_stream import LAST_EVENT_ID, NOTHING_MORE, answer_events, event, last_event_id
+from jobs.api.event_stream import (
+    LAST_EVENT_ID,
+    NOTHING_MORE,
+    StreamedEventOutput,
+    answer_events,
+    event,
+    last_event_id,
+)
 from jobs.api.executions import executions_of
 from jobs.api.fields import StrictSerializer
 from jobs.api.representations import ExecutionOutput
@@ -56,7 +62,7 @@ class ExecutionDetail(ApiView):
         parameters=[StatusQuery, IF_NONE_MATCH, LAST_EVENT_ID],
         responses={
             (200, "application/json"): ExecutionOutput,
-            (200, "text/event-stream"): OpenApiTypes.STR,
+            (200, "text/event-stream"): StreamedEventOutput,
             204: NOTHING_MORE,
             304: NOT_MODIFIED,
         },

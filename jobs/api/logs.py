@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
-from jobs.api.event_stream import LAST_EVENT_ID, NOTHING_MORE, answer_events, last_event_id
+from jobs.api.event_stream import LAST_EVENT_ID, NOTHING_MORE, StreamedEventOutput, answer_events, last_event_id
 from jobs.api.execution_status import read_status
 from jobs.api.executions import executions_of
 from jobs.api.fields import StrictSerializer
@@ -61,7 +61,7 @@ class ExecutionLogs(ApiView):
         parameters=[LogQuery, LAST_EVENT_ID],
         responses={
             204: NOTHING_MORE,
-            (200, "text/event-stream"): OpenApiTypes.STR,
+            (200, "text/event-stream"): StreamedEventOutput,
             (200, "text/plain"): OpenApiTypes.STR,
             (200, "application/json"): OpenApiResponse(
                 results_of(

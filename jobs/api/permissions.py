@@ -100,9 +100,11 @@ class WithinScope(BasePermission):
         needed = scopes_needed(match.route, method) if match else None
         if needed == OPEN:
             return True
+        exists = hasattr(view, method.lower())
         if not request.user.is_authenticated:
-            return False
-        if not hasattr(view, method.lower()):
+            # Where nobody is asked who they are, nobody can be refused for it.
+            return not exists and not view.authentication_classes
+        if not exists:
             # It will be refused as a method that does not exist here, whoever asks.
             return True
         if needed is None:

@@ -70,7 +70,8 @@ def read_query(serializer: type[Serializer[object]], request: Request) -> Mappin
     for name, given in request.query_params.lists():
         if len(given) > 1:
             raise InvalidInput(name[:100], "Give this parameter once.")
-    return _validated(serializer(data=request.query_params))
+    # Not as a form, of which DRF takes an empty field for one that was left out.
+    return _validated(serializer(data=request.query_params.dict()))
 
 
 def find(rows: QuerySet[Row], identifier: object) -> Row:

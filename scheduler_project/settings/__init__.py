@@ -146,7 +146,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "jobs.api.schema.add_problems"],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "jobs.api.schema.say_anything",
+        "jobs.api.schema.add_problems",
+    ],
     # All of these are called `status` where they are shown.
     "ENUM_NAME_OVERRIDES": {
         "ExecutionStatusEnum": "jobs.api.schema.EXECUTION_STATUSES",

@@ -236,3 +236,12 @@ def test_bad_lists_name_their_parameter(client: APIClient, query: str, field: st
 
     assert response.status_code == 400, response.content
     assert response.json()["errors"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    "query", ["jobs?status=", "executions?worker_id=", "audit?to=", "secrets?name=", "workers?status="]
+)
+def test_a_filter_without_a_value_is_refused_not_ignored(client: APIClient, query: str) -> None:
+    response = client.get(f"{API}/{query}")
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["field"] == query.partition("?")[2].rstrip("=")

@@ -99,6 +99,10 @@ def test_what_nobody_has_declared_nobody_may(owner: User, monkeypatch: pytest.Mo
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:punctual:scope")
 
 
+def test_a_method_that_does_not_exist_is_said_to_be_none_where_nobody_logs_in(db: None) -> None:
+    assert APIClient().get(f"{API}/login").status_code == 405
+
+
 def test_a_method_that_does_not_exist_is_said_to_be_none_whatever_the_scope(owner: User) -> None:
     for scope in TokenScope:
         assert client_of(owner, scope).delete(f"{API}/jobs").status_code == 405
