@@ -37,7 +37,7 @@ class StreamedEventOutput(serializers.Serializer[Any]):
     """One of the stream's events."""
 
     event = serializers.CharField(help_text="What it tells of; the last of all is `end`.")
-    data = serializers.CharField(help_text="JSON, in one line.")
+    data = serializers.CharField(help_text="JSON, in one line.")  # type: ignore[assignment]  # DRF takes fields out
     id = serializers.CharField(required=False, help_text="For `Last-Event-ID`.")
 
 
