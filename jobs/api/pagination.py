@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from jobs.api.cursors import open_sealed, seal
 from jobs.errors import InvalidInput
 from jobs.querysets.walking import Listing, Position, walk_page
 
@@ -93,32 +93,32 @@ def _decode(cursor: str) -> UUID:
 
 
 def _encode_position(position: Position, ordering: str) -> str:
-    words = [ordering, *(each.isoformat() if isinstance(each, datetime) else str(each) for each in position)]
-    return base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
+    """Sealed: the last row that was looked at need not be one that is shown."""
+    return seal([ordering, *(each.isoformat() if isinstance(each, datetime) else str(each) for each in position)])
 
 
 def _decode_position(cursor: str, ordering: str) -> Position:
     """Only what `_encode_position` can have written for this ordering; it decides what is compared with what."""
     try:
-        written, *words = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        *keys, identifier = words
+        written, *keys, identifier = open_sealed(cursor)
         if written != ordering or len(keys) != (0 if ordering.endswith("created") else 1):
             raise ValueError(cursor)
-        return (*(_key(key, ordering) for key in keys), UUID(identifier))
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        return (*(_key(key, ordering) for key in keys), UUID(str(identifier)))
+    except (ValueError, TypeError, OverflowError):
         raise _invalid_cursor() from None
 
 
-def _key(word: str, ordering: str) -> str | datetime:
+def _key(word: object, ordering: str) -> str | datetime:
+    if not isinstance(word, str) or "\0" in word:
+        raise ValueError(word)
     if ordering.endswith("name"):
-        if not isinstance(word, str) or "\0" in word:
-            raise ValueError(word)
         word.encode()
         return word
     moment = datetime.fromisoformat(word)
     if moment.utcoffset() is None:
         raise ValueError(word)
-    return moment
+    # Postgres knows fewer offsets than Python does.
+    return moment.astimezone(UTC)
 
 
 def _invalid_cursor() -> InvalidInput:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db.models import Min
 from rest_framework.test import APIClient
 
+from jobs.api.cursors import seal
 from jobs.models import Execution, Job, Queue
 from jobs.querysets import walking
 from jobs.querysets.job_status import JobStatus, with_status
@@ -205,11 +206,36 @@ def test_rows_that_come_and_go_shift_no_page(owner: User, client: APIClient) -> 
     assert [row["name"] for row in first["results"] + second["results"]] == list("bdfhk")
 
 
+def test_a_cursor_tells_nothing_of_rows_that_are_not_shown(small_budget: None, client: APIClient, owner: User) -> None:
+    job, own = make_job(), [make_execution(job=make_job(owner=owner)) for _ in range(9)]
+    strangers = [make_execution(job=job) for _ in range(20)]
+    page = client.get(f"{API}/executions?limit=1").json()
+    first = page["next"]
+    raw = base64.urlsafe_b64decode(parse_qs(urlsplit(first).query)["cursor"][0] + "==")
+    assert not page["results"]
+    assert not any(str(each.id).encode() in raw or each.id.bytes in raw for each in strangers)
+    # It is good all the same, and only as it is.
+    while not page["results"]:
+        page = client.get(page["next"]).json()
+    assert page["results"][0]["id"] == str(own[-1].id)
+    at = first.index("cursor=") + 12
+    changed = first[:at] + ("A" if first[at] != "A" else "B") + first[at + 1 :]
+    assert client.get(changed).json()["errors"][0]["field"] == "cursor"
+
+
+@pytest.mark.parametrize("instant", ["2026-01-01T00:00:00+23:59", "0001-01-01T00:00:00+23:59"])
+def test_a_cursor_of_any_offset_is_no_failure(client: APIClient, instant: str) -> None:
+    for path, ordering in (("executions", "-ended_at"), ("jobs", "next_fire")):
+        response = client.get(f"{API}/{path}?ordering={ordering}&cursor={_cursor(ordering, instant, ID)}")
+        assert response.status_code == (400 if instant.startswith("0001") else 200), response.content
+
+
 def _cursor(*words: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(words).encode()).decode()
+    return seal(words)
 
 
 ID = "01a1e63d-c175-76a5-986c-74687ed813a6"
+PLAIN = base64.urlsafe_b64encode(f'["name", "a", "{ID}"]'.encode()).decode()
 
 
 @pytest.mark.parametrize(
@@ -227,6 +253,7 @@ ID = "01a1e63d-c175-76a5-986c-74687ed813a6"
         (f"ordering=next_fire&cursor={_cursor('next_fire', '2030-01-01', ID)}", "cursor"),
         (f"cursor={_cursor('-created', 'no id')}", "cursor"),
         (f"cursor={_cursor('-created')}", "cursor"),
+        (f"ordering=name&cursor={PLAIN}", "cursor"),
         ("cursor=W1tbW1s", "cursor"),
         ("cursor=MQ", "cursor"),
     ],
