@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from urllib.parse import urlsplit
 
 MAX_URL_LENGTH = 2000
+MAX_HOST_LENGTH = 253  # of a name that can be looked up
 PORTS = {"http": 80, "https": 443}
 
 Address = IPv4Address | IPv6Address
@@ -102,6 +103,8 @@ class Reach:
             raise ValueError("The address has a fragment (#), which is never sent; leave it out.")
         if "%" in parts.hostname or port == 0:
             raise ValueError("This is no address; write it such as https://example.com/hook.")
+        if len(parts.hostname) > MAX_HOST_LENGTH:
+            raise ValueError(f"The host's name is longer than {MAX_HOST_LENGTH} characters, so no such host can be.")
         path = parts.path or "/"
         if parts.query:
             path += f"?{parts.query}"

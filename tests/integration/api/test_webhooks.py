@@ -73,7 +73,8 @@ BAD_URLS: list[object] = [
     "", "http://example.com/", "https://user:pass@example.com/", "https://127.0.0.1/", "https://2130706433/",
     "https://0x7f.1/", "https://0177.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/",
     "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://example.com/\r\nX: y",
-    "https://example.com/\x00", "https://ex\ud800.com/", "ftp://example.com/", "https://x/" + "y" * 3000, 5, None, [],
+    "https://example.com/\x00", "https://ex\ud800.com/", "ftp://example.com/", "https://x/" + "y" * 3000,
+    "https://" + "a." * 125 + "exam/", 5, None, [],
 ]  # fmt: skip
 BAD_NAMES: list[object] = ["", "  ", "a\nb", "a\x00b", "x" * 101, 5, None, ["a"]]
 BAD_EVENTS: list[object] = [[], "failed", ["ran"], [5], None, {"failed": 1}, ["failed"] * 1000]

@@ -116,7 +116,7 @@ def test_the_host_is_named_as_http_wants_it() -> None:
         "https://example.com/#a", "https://exa mple.com", "https://example.com/a b", "https://example.com/\r\nX: y",
         "https://example.com\t", "https://example.com/\x00", "https://bücher.example", "https://example.com\\@evil",
         "https://[fe80::1%25eth0]/", "https://[::1", "https://example.com/\ud800", "https://e/" + "x" * 2000,
-        "gopher://127.0.0.1:6379/_x", "javascript:alert(1)",
+        "gopher://127.0.0.1:6379/_x", "javascript:alert(1)", "https://" + "a." * 125 + "exam",
     ],
 )  # fmt: skip
 def test_what_is_no_address_for_us_is_refused_with_words(url: str) -> None:
