@@ -1,7 +1,8 @@
 """Sends one request to somebody we do not know, and reads the beginning of the answer.
 
 Invariant: it connects to an address that was checked, and to no other; it follows nothing, asks no proxy, verifies who
-answers, and is over in time however slowly the other side speaks. Nothing that the other side does raises.
+answers, and is over in time however slowly the other side speaks, and soon however much it says. Nothing
+that the other side does raises.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from jobs.webhooks.pacing import OK
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1024
+# With its headers, of which http.client alone would keep a hundred of 64 KB.
+MAX_HEARD_BYTES = 32 * 1024
 MAX_ERROR_LENGTH = 500
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -147,13 +150,18 @@ class _Heard(io.RawIOBase):
     def __init__(self, connected: socket.socket, deadline: float) -> None:
         self._socket = connected
         self._deadline = deadline
+        self._room = MAX_HEARD_BYTES
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if self._room <= 0:
+            raise http.client.HTTPException(f"it is longer than {MAX_HEARD_BYTES} bytes, headers included")
         self._socket.settimeout(_left(self._deadline))
-        return self._socket.recv_into(buffer)
+        heard = self._socket.recv_into(buffer, min(len(buffer), self._room))
+        self._room -= heard
+        return heard
 
 
 def _left(deadline: float) -> float:

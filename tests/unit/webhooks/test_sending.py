@@ -182,6 +182,25 @@ def test_what_is_no_answer_is_told_and_never_raises(said: bytes) -> None:
     assert "\0" not in got.error
 
 
+def test_headers_are_heard_up_to_a_bound() -> None:
+    """A hundred lines of 64 KB would be taken by http.client."""
+    took: list[int] = []
+
+    def bomb(connected: socket.socket) -> None:
+        connected.recv(65536)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connected.sendall(b"HTTP/1.1 200 OK\r\n")
+        for _ in range(90):
+            connected.sendall(b"X: " + b"y" * 60_000 + b"\r\n")
+            took.append(60_000)
+        connected.sendall(b"\r\n")
+
+    with serving(bomb) as port:
+        got = send_to(port)
+    assert got == Answer(error="There was no answer: HTTPException: it is longer than 32768 bytes, headers included")
+    assert len(took) < 90
+
+
 def test_a_closed_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
