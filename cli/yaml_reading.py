@@ -95,6 +95,7 @@ class _Unfolding:
     def __init__(self, file: str) -> None:
         self._file = file
         self._lines: dict[Path, int] = {}
+        self._merges = 0
 
     def document(self, node: yaml.Node) -> Document:
         return Document(self._file, self._value(node, ()), self._lines)
@@ -134,6 +135,9 @@ class _Unfolding:
         sources = node.value if _kind(node) == "sequence" else [node]
         found: dict[str, yaml.Node] = {}
         for source in sources:
+            self._merges += 1 + len(source.value)
+            if self._merges > MOST_VALUES:
+                raise self._refusal(node, f"More than {MOST_VALUES} values are merged here, aliases unfolded.")
             if _kind(source) != "mapping" or depth > DEEPEST or len(sources) > DEEPEST:
                 raise self._refusal(node, "<< takes a mapping that is named elsewhere, as *name.")
             found = {**self._pairs(source, depth + 1), **found}

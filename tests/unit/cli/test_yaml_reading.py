@@ -45,6 +45,7 @@ def test_merged_keys_yield_to_those_that_are_written() -> None:
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
 )
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 4)}]}}\n" for n in range(1, 25))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: " + "[" * 2000, "f.yaml"),
         ("a: " + "[" * 200 + "]" * 200, "deep"),
         (LAUGHS, "aliases unfolded"),
+        (MERGES, "are merged here"),
         ("x" * (MOST_BYTES + 1), "more than"),
     ],
 )
