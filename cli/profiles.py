@@ -6,6 +6,7 @@ The file is replaced as a whole or not at all: a full disk leaves the one that w
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -23,13 +24,16 @@ from cli.terminal import say
 
 LOCAL = "local"  # always the local stack, and never in the file
 LOCK_SECONDS = 5.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+LONGEST_NAME = 63
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Profile:
     url: str
     token: str = field(repr=False)
+    # Only a token that login made is login's to revoke: one that was given may be in use elsewhere.
+    made_by_login: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,21 @@ def check_name(name: str) -> str:
     if name == LOCAL:
         raise UsageMistakeError(f"The profile {LOCAL} is the local stack's: choose another name with --profile.")
     if not _NAME.fullmatch(name):
-        raise UsageMistakeError(f"{name!r} cannot name a profile: use up to 63 letters, digits and . _ -")
+        raise UsageMistakeError(f"{name!r} cannot name a profile: use up to {LONGEST_NAME} letters, digits and . _ -")
     return name
 
 
 def name_for(url: str) -> str:
-    """What a profile is called by whom nobody has named it: the server's name."""
+    """What a profile is called by whom nobody has named it: the server's name, and its path there."""
     parts = urlsplit(url)
     host = re.sub(r"[^A-Za-z0-9.]+", "-", parts.hostname or "").strip("-.")[:50] or "server"
     name = host if parts.port is None else f"{host}-{parts.port}"
+    if parts.path.strip("/"):
+        # Two servers may share a host: the path tells them apart, or its digest where it is not a word.
+        word = parts.path.strip("/")
+        if not re.fullmatch(r"[A-Za-z0-9.-]+", word) or len(name) + len(word) >= LONGEST_NAME:
+            word = hashlib.sha256(f"{name}/{word}".encode()).hexdigest()[:8]
+        name = f"{name[: LONGEST_NAME - len(word) - 1]}_{word}"
     return f"{name}-server" if name == LOCAL else name
 
 
@@ -146,7 +156,7 @@ def _profile(path: Path, name: str, table: object) -> Profile:
     if isinstance(table, dict):
         url, token = table.get("url"), table.get("token")
         if isinstance(url, str) and isinstance(token, str):
-            return Profile(url, token)
+            return Profile(url, token, table.get("made_by_login") is True)
     raise NotConfiguredError(f"{path}: the profile {name!r} has no url and token; mend it, or delete it and log in.")
 
 
@@ -160,6 +170,7 @@ def _written(profiles: Profiles) -> str:
             f"[profiles.{_quoted(name)}]",
             f"url = {_quoted(profile.url)}",
             f"token = {_quoted(profile.token)}",
+            f"made_by_login = {'true' if profile.made_by_login else 'false'}",
         ]
     return "\n".join(lines) + "\n"
 

@@ -70,11 +70,14 @@ def login(
     path = path_of(os.environ)
     before = read_profiles(path).known.get(name)
     known, secret = _given_token(address) if token else _new_token(address, user, scope)
+    profile = Profile(address, secret, made_by_login=not token)
+    if before is not None and before.token == secret:
+        profile = before
     try:
-        change_profiles(path, lambda profiles: profiles.having(name, Profile(address, secret)))
+        change_profiles(path, lambda profiles: profiles.having(name, profile))
     except ProfilesNotKeptError:
         if not token:
-            _give_up(Profile(address, secret))
+            _give_up(profile)
         raise
     if before is not None and before.token != secret:
         _give_up(before)
@@ -90,17 +93,21 @@ def logout(
         bool, typer.Option("--forget", help="Forget the token without revoking it at the server.")
     ] = False,
 ) -> None:
-    """Revoke the token of the profile that is in use, or of --profile, and forget it."""
+    """Revoke the token of the profile that is in use, or of --profile, and forget it.
+
+    A token that was given with login --token is only forgotten.
+    """
     path = path_of(os.environ)
     profiles = read_profiles(path)
     name = os.environ.get("PUNCTUAL_PROFILE", "").strip() or profiles.current
     if name is None or name == LOCAL:
         raise NotConfiguredError("There is no profile to log out of: ./punctual profiles lists them.")
     profile = profiles.named(name)
-    if not forget:
+    if not forget and profile.made_by_login:
         _revoke(profile)
     change_profiles(path, lambda latest: latest.without(name))
-    say(f"Logged out of {profile.url}: the profile {name} is gone.")
+    kept = "" if profile.made_by_login else " Its token was given, so it was only forgotten: it is as good as before."
+    say(f"Logged out of {profile.url}: the profile {name} is gone.{kept}")
 
 
 @profiles_app.callback(invoke_without_command=True)
@@ -155,6 +162,8 @@ def _revoke(profile: Profile) -> None:
 
 def _give_up(profile: Profile) -> None:
     """The token that a new one takes the place of; if it cannot be revoked now, it expires by itself."""
+    if not profile.made_by_login:
+        return
     with suppress(ClientError), Client(profile.url, profile.token) as client:
         client.revoke_own_token()
 

@@ -122,6 +122,22 @@ def test_tokens_are_made_listed_kept_and_revoked(run: Run, ann: User, live_serve
     assert run("logout").code == 0, "what is no longer good needs no revoking"
 
 
+def test_a_token_that_was_given_is_not_login_s_to_revoke(
+    run: Run, ann: User, live_server: LiveServer, tmp_path: Path
+) -> None:
+    run("--profile", "other", "login", live_server.url, "--user", ann.username, typed=PASSWORD)
+    secret = run("tokens", "create", "--name", "ci").out.strip()
+    words = ("--profile", "work", "login", live_server.url)
+    assert run(*words, "--token", typed=secret).code == 0
+    assert run(*words, "--user", ann.username, typed=PASSWORD).code == 0
+    made = kept(tmp_path, "work")
+    assert run(*words, "--token", typed=secret).code == 0
+    made.refresh_from_db()
+    assert made.revoked_at is not None
+    assert "only forgotten" in run("logout").err
+    assert ApiToken.objects.get(digest=digest_of(secret)).revoked_at is None
+
+
 def test_an_expired_token_is_one_line(run: Run, ann: User, live_server: LiveServer) -> None:
     run("login", live_server.url, "--user", ann.username, typed=PASSWORD)
     ApiToken.objects.update(expires_at=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))

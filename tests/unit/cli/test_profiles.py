@@ -152,3 +152,9 @@ def test_what_cannot_name_a_profile(name: str) -> None:
 )
 def test_a_server_gives_its_profile_a_name(url: str) -> None:
     assert check_name(name_for(url))
+
+
+def test_servers_of_one_host_have_profiles_of_their_own() -> None:
+    paths = ("", "/a", "/b", "/a/b", "/a-b", "/a_b", "/é", "/ê", "/" + "n" * 70, "/" + "n" * 71)
+    hosts = ("https://h", "https://h:81", f"https://{'h' * 50}:65535")
+    assert len({check_name(name_for(f"{host}{path}")) for host in hosts for path in paths}) == 30
