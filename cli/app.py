@@ -40,7 +40,7 @@ def resolve_job(client: Client, word: str) -> str:
     """The id of a job that is named by its id or by its name."""
     if is_id(word):
         return word
-    named = [job for job in client.jobs(search=word, limit=100) if job.name == word]
+    named = [job for job in client.jobs(name=word, limit=100) if job.name == word]
     if not named:
         raise ClientError(f"There is no job called {word!r}: ./punctual jobs lists them.")
     if len(named) > 1:

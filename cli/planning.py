@@ -140,7 +140,7 @@ class _Planner:
         return Plan(calendars, steps, known)
 
     def _find(self, name: str, *, where: str) -> Job | None:
-        alike = self._client.jobs(owner=self._owner, search=name, limit=MOST_NAMED_ALIKE)
+        alike = self._client.jobs(owner=self._owner, name=name, limit=MOST_NAMED_ALIKE)
         named = [job for job in alike if job.name == name]
         if len(named) > 1:
             raise UsageMistakeError(

@@ -49,6 +49,7 @@ class JobQuery(PageQuery):
     priority = serializers.IntegerField(required=False, min_value=0, max_value=9)
     owner = serializers.CharField(required=False, max_length=150, help_text="A user's name; others' are for staff.")
     search = serializers.CharField(required=False, max_length=200, help_text="Part of the name, in any case.")
+    name = serializers.CharField(required=False, max_length=200, trim_whitespace=False, help_text="The whole name.")
     deleted = serializers.BooleanField(default=False, help_text="Those that were deleted, instead of the others.")
     ordering = serializers.ChoiceField(
         list(ORDERS), default="-created", help_text="By `next_fire` only those that fire again; jitter counts."

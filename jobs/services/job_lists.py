@@ -39,6 +39,7 @@ class JobFilters:
     priority: int | None = None
     owner: str | None = None
     search: str | None = None
+    name: str | None = None
     deleted: bool = False
 
 
@@ -52,6 +53,8 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
         jobs = jobs.filter(owner=owner)
     if (filters.queue is not None and queue is None) or (filters.owner is not None and owner is None):
         jobs = jobs.none()
+    if filters.name is not None and not filters.deleted:
+        jobs = jobs.filter(name=filters.name)
     columns = {
         "status": filters.status,
         "current_version__queue": queue,
@@ -60,22 +63,28 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     wanted = {column: value for column, value in columns.items() if value is not None}
     match, walk, sources = with_status(jobs).filter(**wanted), Walk(jobs, order.fields), [*_sources(filters, queue)]
     searched = None
+    filtered = bool(wanted) or filters.search is not None
+    if filters.name is not None and filters.deleted:
+        # The indexes by name are of those that are not deleted: these are found as by a search.
+        match, filtered = match.filter(name=filters.name), True
+        if len(filters.name) >= MIN_INDEXED_SEARCH:
+            searched = jobs.filter(name=filters.name, name__icontains=filters.name)
     if filters.search is not None:
         # Of a few jobs that are known by id, the names themselves are asked, not once more the index of all names.
         match = match.filter(GreaterThan(StrIndex(Upper("name"), Upper(Value(filters.search))), 0))
         if len(filters.search) >= MIN_INDEXED_SEARCH:
-            searched = jobs.filter(name__icontains=filters.search)
+            searched = (jobs if searched is None else searched).filter(name__icontains=filters.search)
     by_firing = order.fields[0] == "next_fire_at"
     if by_firing:
         match, walk = _with_next_fire(match), Walk(_first_schedules(), ("next_fire_at", "job_id"))
-        if owner is not None or not user.is_staff:
+        if owner is not None or filters.name is not None or not user.is_staff:
             sources.append(Source(((jobs, "id"),)))
         searched = None if searched is None else _with_next_fire(searched)
     return Listing(
         match=match,
         order=order,
         walk=walk,
-        filtered=bool(wanted) or filters.search is not None or by_firing,
+        filtered=filtered or by_firing,
         sources=sources,
         searched=searched,
     )

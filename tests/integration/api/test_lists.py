@@ -108,15 +108,19 @@ JOB_FILTERS: list[dict[str, Any]] = [
     {"priority": 3},
     {"search": "PORT 3"},
     {"search": "t"},
+    {"name": "Report 3"},
+    {"name": "report 3"},
     {"status": "waiting", "queue": "slow"},
     {"status": "failed", "priority": 2, "search": "report"},
     {"deleted": True},
+    {"deleted": True, "name": "Report 5"},
 ]
 JOB_COLUMNS = {
     "status": "status",
     "queue": "current_version__queue__name",
     "priority": "current_version__priority",
     "search": "name__icontains",
+    "name": "name",
 }
 JOB_KEYS = {"created": "id", "name": "name", "next_fire": "fires_at"}
 

@@ -42,6 +42,7 @@ JOB_EXAMPLES: dict[str, list[Any]] = {
     "priority": [9, 3],
     "owner": ["few", "many"],
     "search": ["zebra", "report", "e"],
+    "name": ["zebra 7", "nobody"],
     "deleted": [True],
 }
 EXECUTION_EXAMPLES: dict[str, list[Any]] = {
@@ -68,6 +69,9 @@ OWN_INDEXES: list[tuple[str, str, dict[str, Any], str]] = [
     ("jobs", "-created", {"queue": "rare"}, "job_version_by_queue"),
     ("jobs", "-created", {"priority": 9}, "job_version_by_priority"),
     ("jobs", "-created", {"search": "zebra"}, "job_search"),
+    ("jobs", "-created", {"name": "nobody"}, "job_by_name"),
+    ("jobs", "-created", {"name": "nobody", "deleted": True}, "job_search"),
+    ("jobs", "-created", {"name": "nobody", "owner": "few"}, "job_by_owner_and_name"),
     ("jobs", "-created", {"owner": "few"}, "job_live_by_owner"),
     ("jobs", "name", {"owner": "few"}, "job_by_owner_and_name"),
     ("executions", "-created", {"owner": "few"}, "execution_list_by_job"),

@@ -51,7 +51,7 @@ def world(server: RecordingServer) -> RecordingServer:
 
 
 def has(server: RecordingServer, *jobs: dict[str, Any], name: str = "a") -> None:
-    server.answer("GET", f"/api/v1/jobs?owner=me&search={name}&limit=100", {"results": list(jobs), "next": None})
+    server.answer("GET", f"/api/v1/jobs?owner=me&name={name}&limit=100", {"results": list(jobs), "next": None})
 
 
 def plan(server: RecordingServer, text: str, folder: Path = Path()) -> Plan:

@@ -76,7 +76,7 @@ def test_a_hostile_name_is_one_harmless_cell_and_exact_in_json(server: Recording
 
 def test_two_jobs_of_one_name_are_not_guessed_between(server: RecordingServer) -> None:
     twins = [JOB | {"id": name, "name": "twin"} for name in ("a", "b")]
-    server.answer("GET", "/api/v1/jobs?search=twin&limit=100", {"results": twins, "next": None})
+    server.answer("GET", "/api/v1/jobs?name=twin&limit=100", {"results": twins, "next": None})
     ended = punctual("cancel", "twin", url=server.url)
     assert ended.returncode == 4
     assert "2 jobs are called 'twin'" in ended.stderr

@@ -72,7 +72,7 @@ def test_a_written_file_says_what_was_imported(script: str) -> None:
 def world(server: RecordingServer) -> RecordingServer:
     server.answer("GET", "/api/v1/usage", {"owner": "me"})
     server.answer("GET", "/api/v1/calendars?limit=100", {"results": [], "next": None})
-    server.answer("GET", "/api/v1/jobs?owner=me&search=Nightly&limit=100", {"results": [], "next": None})
+    server.answer("GET", "/api/v1/jobs?owner=me&name=Nightly&limit=100", {"results": [], "next": None})
     server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
     problem = {"errors": [{"field": "schedules.0.cron", "message": "A bad minute."}]}
     server.answer("POST", "/api/v1/schedules/preview", problem, status=400)

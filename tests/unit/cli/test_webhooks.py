@@ -73,7 +73,7 @@ def test_webhooks_are_listed_with_how_they_stand(punctual: Punctual, server: Rec
 
 def test_a_webhook_is_made_and_its_secret_printed_once(punctual: Punctual, server: RecordingServer) -> None:
     server.answer("POST", "/api/v1/webhooks", WEBHOOK | {"secret": "whsec_abc"}, status=201)
-    server.answer("GET", "/api/v1/jobs?search=nightly&limit=100", page({"id": SENT, "name": "nightly", "status": "x"}))
+    server.answer("GET", "/api/v1/jobs?name=nightly&limit=100", page({"id": SENT, "name": "nightly", "status": "x"}))
     ended = punctual("webhooks", "add", "ops", "https://example.com/")
     assert (ended.returncode, ended.stdout) == (0, "whsec_abc\n")
     assert "not told again" in ended.stderr
