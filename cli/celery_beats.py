@@ -17,9 +17,11 @@ from pathlib import Path
 
 from cli.errors import UsageMistakeError
 from cli.imports import Imported, Imports, LeftOut, with_own_names
+from cli.yaml_reading import UNPRINTABLE
 
 READER = Path(__file__).with_name("celery_beat_reader.py")
 LONGEST_READ_SECONDS = 60
+LONGEST_INTERVAL = 10**15
 DEFAULT_SCRIPT = """\
 # Sends the task to Celery's workers, as beat did. celery must be installed where sandboxes see it: under /usr.
 set -- --args "$BEAT_ARGS" --kwargs "$BEAT_KWARGS"
@@ -122,6 +124,8 @@ def _job(where: str, sent: Sent, wrapping: Wrapping) -> Imported:
         value = options.pop(name, None)
         if value is not None and value != "":
             env[f"BEAT_{name.upper()}"] = str(value)
+    if any(UNPRINTABLE.search(str(value)) for value in (*env.values(), *sent.schedule.values())):
+        raise ValueError("There are characters in it that no text has.")
     job: dict[str, object] = {
         "name": sent.name,
         "runtime": wrapping.runtime,
@@ -184,7 +188,7 @@ def _stored_schedule(row: Object, tables: Mapping[str, Mapping[object, Object]])
                 every, period = found.get("every"), _PERIODS.get(str(found.get("period")))
                 if not isinstance(every, int) or period is None:
                     raise ValueError("Its interval is not understood.")
-                return _every(every * period)
+                return _every(every, period)
             case "crontab":
                 zone = str(found.get("timezone") or "UTC")
                 return {"cron": cron_of({name: str(found.get(name, "*")) for name in _FIELDS}), "timezone": zone}
@@ -229,8 +233,10 @@ def _decoded(text: object) -> object:
     return value
 
 
-def _every(seconds: float) -> dict[str, object]:
-    if seconds < 1:
+def _every(count: float, period: float = 1.0) -> dict[str, object]:
+    if not abs(count) <= LONGEST_INTERVAL:
+        raise ValueError("Its interval is too long.")
+    if (seconds := count * period) < 1:
         raise ValueError("It runs more often than once a second, which Punctual does not.")
     return {"every_seconds": int(seconds) if seconds.is_integer() else seconds}
 
@@ -249,7 +255,10 @@ def _moment(value: object, name: str) -> str:
         raise ValueError(f"Its {name} is not a time.") from None
     if moment.tzinfo is None:
         raise ValueError(f"Its {name} has no offset: dump it with USE_TZ.")
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        raise ValueError(f"Its {name} is before the year 1 or after 9999.") from None
 
 
 def cron_of(fields: Mapping[str, str]) -> str:

@@ -99,11 +99,11 @@ def without_refused(client: Client, imports: Imports) -> Imports:
     kept: list[Imported] = []
     left_out = list(imports.left_out)
     for each in imports.jobs:
-        manifest = read_manifest(manifest_of(Imports((each,), ())).encode(), each.where, Path())
         try:
+            manifest = read_manifest(manifest_of(Imports((each,), ())).encode(), each.where, Path())
             client.preview_schedules([*manifest.jobs[0].schedules], count=1)
-        except ClientError as error:
-            if error.status != 400:
+        except (ClientError, UsageMistakeError) as error:
+            if isinstance(error, ClientError) and error.status != 400:
                 raise
             left_out.append(LeftOut(each.where, str(each.job["name"]), error.sentence))
         else:

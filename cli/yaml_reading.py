@@ -22,7 +22,7 @@ MOST_VALUES = 100_000
 DEEPEST = 32
 MOST_DIGITS = 15
 _PREFIX = "tag:yaml.org,2002:"
-_UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
 
 Path = tuple[str | int, ...]
 
@@ -157,7 +157,7 @@ class _Unfolding:
 
     def _text(self, node: yaml.Node) -> str:
         text: str = node.value
-        if _UNPRINTABLE.search(text):
+        if UNPRINTABLE.search(text):
             raise self._refusal(node, "There are characters in this that no text has.")
         return text
 

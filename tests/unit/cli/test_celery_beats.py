@@ -29,6 +29,8 @@ SCHEDULES = [
         "pk": 1,
         "fields": {"event": "sunset", "latitude": "48.856600", "longitude": "2.352200"},
     },
+    {"model": "django_celery_beat.intervalschedule", "pk": 4, "fields": {"every": 10**400, "period": "days"}},
+    {"model": "django_celery_beat.crontabschedule", "pk": 4, "fields": {"timezone": "a\0b"}},
     {"model": "django_celery_beat.clockedschedule", "pk": 1, "fields": {"clocked_time": "2090-01-01T01:00:00+01:00"}},
     {"model": "django_celery_beat.clockedschedule", "pk": 2, "fields": {"clocked_time": "2001-01-01T00:00:00Z"}},
 ]
@@ -89,6 +91,11 @@ def test_what_to_send_is_in_the_environment_of_the_job() -> None:
         ({"interval": 1, "task": None}, "names no task"),
         ({"interval": 1, "task": "celery.backend_cleanup"}, "Celery's own"),
         ({"interval": 1, "start_time": "2026-01-01T00:00:00"}, "no offset"),
+        ({"interval": 1, "start_time": "0001-01-01T00:00:00+14:00"}, "before the year 1"),
+        ({"interval": 1, "task": "a\0b"}, "no text has"),
+        ({"interval": 1, "queue": "\ud800"}, "no text has"),
+        ({"interval": 4}, "too long"),
+        ({"crontab": 4}, "no text has"),
     ],
 )
 def test_what_cannot_be_carried_over_is_left_out(task: dict[str, Any], reason: str) -> None:
