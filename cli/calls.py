@@ -23,6 +23,7 @@ class Calls:
         return islice(self._pages(path, {**filters, "limit": min(limit, LARGEST_PAGE)}), limit)
 
     def _pages(self, path: str, parameters: Parameters) -> Iterator[JsonObject]:
+        seen: set[str] = set()
         while True:
             answer = self._transport.get(path, parameters)
             yield from as_objects(answer.get("results"))
@@ -33,6 +34,9 @@ class Calls:
                 raise ServerFailureError("The server's answer names its next page in a way that is not known.")
             # Only the query: behind a proxy the server may not know the address it is reached under.
             parameters = dict(parse_qsl(urlsplit(following).query))
+            if following in seen:
+                raise ServerFailureError("The server's pages lead back to one that was read: they would never end.")
+            seen.add(following)
 
 
 def given(**filters: str | None) -> dict[str, str]:

@@ -71,7 +71,10 @@ def check_url(url: str, what: str = "PUNCTUAL_URL") -> str:
         usable = False
     if not usable:
         raise NotConfiguredError(f"{what} is {url!r}: write it as http://host:port.")
-    return url.rstrip("/")
+    if "@" in parts.netloc:
+        # It would be sent in place of the token.
+        raise NotConfiguredError(f"{what} has a name or a password in it: write it as http://host:port.")
+    return url.rstrip("/").removesuffix("/api/v1").rstrip("/")
 
 
 def check_token(token: str, what: str = "PUNCTUAL_TOKEN") -> str:

@@ -89,9 +89,11 @@ class Transport:
             response = self._http.get(urljoin(self._root, path), timeout=PROBE_SECONDS)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise _unreachable(self._http.build_request("GET", self._root), error) from error
+        except httpx.DecodingError as error:
+            raise ServerFailureError(f"What {urljoin(self._root, path)} answered cannot be decoded: {error}.") from None
         try:
             body: object = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = {}
         told: JsonObject = body if isinstance(body, dict) else {}
         return Probe(response.status_code, response.headers, told, time.monotonic() - begun)
@@ -191,6 +193,16 @@ def pieces_of(response: httpx.Response) -> Iterator[bytes]:
         yield from response.iter_bytes()
     except httpx.TransportError as error:
         raise _unreachable(response.request, error) from error
+    except httpx.DecodingError:
+        raise _undecodable(response) from None
+
+
+def _undecodable(response: httpx.Response) -> ServerFailureError:
+    coding = response.headers.get("Content-Encoding", "")
+    return ServerFailureError(
+        f"What {response.request.url} answered is not encoded as it says ({coding}): is there a broken proxy between?",
+        status=response.status_code,
+    )
 
 
 def _unreachable(request: httpx.Request, error: Exception) -> UnreachableError:
@@ -206,6 +218,8 @@ def _read(response: httpx.Response) -> None:
         response.read()
     except httpx.TransportError as error:
         raise _unreachable(response.request, error) from error
+    except httpx.DecodingError:
+        raise _undecodable(response) from None
 
 
 def _decode(response: httpx.Response) -> JsonObject:
@@ -213,7 +227,7 @@ def _decode(response: httpx.Response) -> JsonObject:
         return {}
     try:
         decoded: object = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ServerFailureError(f"{response.request.url} did not answer JSON: is it a Punctual server?") from None
     return as_object(decoded)
 
@@ -223,7 +237,7 @@ def problem_of(response: httpx.Response) -> ClientError:
     status = response.status_code
     try:
         body: object = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         body = {}
     problem: JsonObject = body if isinstance(body, dict) else {}
     said = _sentence(problem)
@@ -232,6 +246,11 @@ def problem_of(response: httpx.Response) -> ClientError:
             return UnauthorisedError(said, status=status)
         reason = said.rstrip(".") or "The server refused the token"
         return UnauthorisedError(f"{reason}: set PUNCTUAL_TOKEN to a token that may do this.", status=status)
+    if elsewhere := _moved_to(response):
+        return ServerFailureError(
+            f"The server answered {status}, it is at {elsewhere}: set PUNCTUAL_URL to that, or log in there.",
+            status=status,
+        )
     if not 400 <= status < 500:
         answer = f"{status} {response.reason_phrase}".strip()
         return ServerFailureError(f"The server answered {answer}{f': {said}' if said else '.'}", status=status)
@@ -241,6 +260,25 @@ def problem_of(response: httpx.Response) -> ClientError:
         rest = [f"{name}: {message}" if name else message for name, message in refusals[1:]]
         return ClientError("; ".join([first, *rest]), field=field or None, status=status)
     return ClientError(said or f"The server refused the request with {status}.", status=status)
+
+
+def _moved_to(response: httpx.Response) -> str | None:
+    """Where a redirect leads, without what was asked for there: the token is not sent after it."""
+    if not response.has_redirect_location:
+        return None
+    asked = str(response.request.url)
+    try:
+        target = urljoin(asked, response.headers["Location"])
+        root = _root_of(target)
+        return root if target.startswith(("http:", "https:")) and root != _root_of(asked) else None
+    except ValueError:
+        return None
+
+
+def _root_of(address: str) -> str:
+    parts = urlsplit(address)
+    before, found, _ = parts.path.partition("/api/v1/")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{before if found else ''}"
 
 
 def _sentence(problem: JsonObject) -> str:

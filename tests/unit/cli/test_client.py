@@ -121,6 +121,39 @@ def test_pages_are_followed_up_to_the_limit_under_our_own_address(server: Record
     assert [asked.path for asked in server.requests] == [pages, f"{pages}&cursor=c"]
 
 
+def test_a_page_that_names_itself_is_not_followed_for_ever(server: RecordingServer) -> None:
+    server.answer("GET", f"{JOBS}?limit=5", {"results": [], "next": f"{server.url}{JOBS}?limit=5"})
+    with pytest.raises(ServerFailureError, match="never end"):
+        server.client.jobs(limit=5)
+    server.answer("GET", f"{JOBS}?limit=6", {"results": [], "next": f"{server.url}{JOBS}?limit=6&cursor=c"})
+    server.answer("GET", f"{JOBS}?limit=6&cursor=c", {"results": [], "next": f"{server.url}{JOBS}?limit=6&cursor=d"})
+    server.answer("GET", f"{JOBS}?limit=6&cursor=d", {"results": [], "next": f"{server.url}{JOBS}?limit=6&cursor=c"})
+    with pytest.raises(ServerFailureError, match="never end"):
+        server.client.jobs(limit=6)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "sentence"),
+    [
+        (200, b"no gzip", {"Content-Encoding": "gzip"}, "not encoded as it says (gzip)"),
+        (500, b"no gzip", {"Content-Encoding": "gzip"}, "not encoded as it says (gzip)"),
+        (200, b"[" * 200_000, {}, "did not answer JSON"),
+        (502, b"[" * 200_000, {}, "answered 502"),
+        (301, b"", {"Location": "https://a:b@new.example:81/p/api/v1/jobs"}, "set PUNCTUAL_URL to that"),
+        (302, b"", {"Location": "/accounts/login"}, "answered 302"),
+        (308, b"", {"Location": "http://["}, "answered 308"),
+    ],
+)
+def test_an_odd_answer_is_a_failure_of_the_server(
+    server: RecordingServer, status: int, body: bytes, headers: dict[str, str], sentence: str
+) -> None:
+    server.answer("GET", f"{JOBS}/J", body, status=status, headers=headers)
+    with pytest.raises(ServerFailureError) as failed:
+        server.client.job("J")
+    assert sentence in str(failed.value)
+    assert ("https://new.example:81/p:" in str(failed.value)) == (status == 301)
+
+
 def test_an_id_stays_one_segment_of_the_path(server: RecordingServer) -> None:
     with pytest.raises(ClientError):
         server.client.job("a/b?c")

@@ -50,6 +50,14 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         load_config({"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"})
 
 
+def test_an_address_is_that_of_the_server_and_nothing_more() -> None:
+    with pytest.raises(NotConfiguredError, match="a name or a password") as refused:
+        load_config({"PUNCTUAL_URL": "http://ann:hidden@x", "PUNCTUAL_TOKEN": "t"})
+    assert "hidden" not in str(refused.value)
+    for url in ("http://x/p/", "http://x/p/api/v1", "http://x/p/api/v1/"):
+        assert load_config({"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}).url == "http://x/p"
+
+
 @pytest.mark.parametrize("token", ["a b", "tökén", "a\nb"])
 def test_a_token_that_is_none_is_refused(token: str) -> None:
     with pytest.raises(NotConfiguredError, match="not a token"):
