@@ -1,4 +1,7 @@
-"""What the audit tells of jobs: as what they were made, and what an edit made of them. Values of variables stay out."""
+"""What the audit tells of jobs: as what they were made, and what an edit made of them.
+
+Values of variables and arguments stay out.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,22 @@ def created(job: Job, spec: JobSpec, program: Artifact, inputs: Mapping[str | No
     asked = {name: value for name, value in described(spec, program, inputs).items() if value != _DEFAULTS.get(name)}
     if "env" in asked:
         _, asked["env"] = hidden({}, spec.env)
+    if spec.args:
+        _, asked["args"] = hidden({}, _args(asked))
     return Change("job.created", job.id, spec.name, job.owner_id, after=asked)
 
 
 def edited(job: Job, before: Mapping[str, object], after: Mapping[str, object]) -> Change:
     env, env_after = hidden(_env(before), _env(after))
-    return Change("job.edited", job.id, job.name, job.owner_id, {**before, "env": env}, {**after, "env": env_after})
+    args, args_after = hidden(_args(before), _args(after))
+    return Change(
+        "job.edited",
+        job.id,
+        job.name,
+        job.owner_id,
+        {**before, "env": env, "args": args},
+        {**after, "env": env_after, "args": args_after},
+    )
 
 
 def described(spec: JobSpec, program: Artifact, inputs: Mapping[str | None, Artifact]) -> dict[str, object]:
@@ -44,3 +57,9 @@ def described(spec: JobSpec, program: Artifact, inputs: Mapping[str | None, Arti
 def _env(told: Mapping[str, object]) -> Mapping[str, object]:
     env = told["env"]
     return env if isinstance(env, Mapping) else {}
+
+
+def _args(told: Mapping[str, object]) -> Mapping[str, object]:
+    """By their places, from 1 on: passwords are given as arguments, too."""
+    args = told["args"]
+    return {str(place): word for place, word in enumerate(args, 1)} if isinstance(args, list | tuple) else {}

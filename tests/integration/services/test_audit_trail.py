@@ -40,13 +40,20 @@ def submit(owner: User, **fields: Any) -> UUID:
 def test_a_job_is_told_by_what_was_asked_for(bucket: None) -> None:
     owner = make_user()
     daily = ScheduleSpec(Kind.CRON, "0 5 * * *")
-    job_id = submit(owner, env={"TOKEN": "s3cret"}, schedules=[daily], requirements=Requirements(cpu=2), priority=5)
+    job_id = submit(
+        owner,
+        env={"TOKEN": "s3cret"},
+        args=["-p", "s3cret"],
+        schedules=[daily],
+        requirements=Requirements(cpu=2),
+        priority=5,
+    )
     entry = last()
     assert (entry.action, entry.object_id, entry.owner_id, entry.before) == ("job.created", str(job_id), owner.pk, {})
     assert (entry.actor_id, entry.actor_name, entry.via, entry.address) == (None, "system", "system", None)
     assert entry.after["requirements.cpu"] == 2
     assert entry.after["schedules"][0]["expression"] == "0 5 * * *"
-    assert entry.after["env.TOKEN"] == "(hidden)"
+    assert entry.after["env.TOKEN"] == entry.after["args.1"] == entry.after["args.2"] == "(hidden)"
     assert "priority" not in entry.after, "it was what it is by default"
     assert "s3cret" not in str(entry.after)
 
@@ -55,13 +62,15 @@ def test_an_edit_is_told_by_what_it_changed(bucket: None) -> None:
     owner = make_user()
     holidays = calendars.create_calendar(owner=owner, name="holidays", dates=[])
     daily = ScheduleSpec(Kind.CRON, "0 5 * * *", calendar="holidays")
-    job_id = submit(owner, env={"A": "s3cret", "B": "s3cret"}, schedules=[daily])
-    editing.edit_job(job_id, JobEdit(env={"A": "n3w", "B": "s3cret"}, requirements={"cpu": 1.0}, script="true"))
+    job_id = submit(owner, env={"A": "s3cret", "B": "s3cret"}, args=["-p", "s3cret"], schedules=[daily])
+    changed = JobEdit(env={"A": "n3w", "B": "s3cret"}, args=["-p", "n3w"], requirements={"cpu": 1.0}, script="true")
+    editing.edit_job(job_id, changed)
     entry = last()
     assert entry.action == "job.edited"
-    assert entry.before.keys() == entry.after.keys() == {"env.A", "requirements.cpu", "program"}
+    assert entry.before.keys() == entry.after.keys() == {"env.A", "args.2", "requirements.cpu", "program"}
     assert (entry.before["requirements.cpu"], entry.after["requirements.cpu"]) == (0.25, 1.0)
     assert (entry.before["env.A"], entry.after["env.A"]) == ("(hidden)", "(hidden, changed)")
+    assert (entry.before["args.2"], entry.after["args.2"]) == ("(hidden)", "(hidden, changed)")
     count = AuditEntry.objects.count()
     schedule = Job.objects.get(id=job_id).schedules.get()
     same = ScheduleEdit(id=schedule.id, calendar="holidays")
