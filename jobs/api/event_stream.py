@@ -18,6 +18,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 
 from jobs import conf
+from jobs.api.authentication import BearerTokenAuthentication
 from jobs.errors import PunctualError
 from jobs.services.database import give_back
 from jobs.services.following import Seat
@@ -63,9 +64,20 @@ def answer_events(request: Request, look: Look, take_seat: Callable[[], Seat | N
         # What makes an EventSource stop asking again.
         return HttpResponse(status=status.HTTP_204_NO_CONTENT)
     # Our server would read it all and throw it away.
-    content = () if request.method == "HEAD" else _Events(first, look, take_seat() if more else None)
+    look_again = _admitted(request, look)
+    content = () if request.method == "HEAD" else _Events(first, look_again, take_seat() if more else None)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
     return StreamingHttpResponse(content, content_type=CONTENT_TYPE, headers=headers)
+
+
+def _admitted(request: Request, look: Look) -> Look:
+    """Whoever may not ask any more, for their token was revoked or has expired, sees nothing more a second later."""
+
+    def look_again() -> Seen:
+        BearerTokenAuthentication().authenticate(request)
+        return look()
+
+    return look_again
 
 
 class _Events:

@@ -16,12 +16,12 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from jobs import conf, wakeups
-from jobs.models import Execution
+from jobs.models import ApiToken, Execution
 from jobs.protocol import Chunk, Hold, Report
 from jobs.services import commands, following, status_cache, transitions
 from jobs.services.attempts import finish_attempt
 from jobs.services.logs import append_chunks
-from jobs.services.tokens import new_secret, store_token
+from jobs.services.tokens import new_secret, revoke_token, store_token
 from jobs.states import Reason
 from tests.factories import claim_on, hold_of, make_execution, make_job, make_user, make_worker, run_on
 from tests.integration.api.conftest import API
@@ -170,6 +170,16 @@ def test_a_log_is_streamed_over_all_attempts_and_goes_on_where_it_broke_off(http
     only = Follower(http, f"{address}&attempt=1")
     only.wait_for_end()
     assert [own for _, own, _ in only.events] == ["1:0", "1:1", "1:2", ""]
+
+
+def test_a_stream_ends_when_its_token_is_revoked(http: httpx.Client, hold: Hold, owner: User) -> None:
+    address = f"/executions/{hold.execution_id}"
+    followers = [Follower(http, f"{address}?follow=1"), Follower(http, f"{address}/logs?follow=1")]
+    wait_for(lambda: free_seats() == SEATS - 2, "both follow", seconds=DEADLINE)
+    revoke_token(ApiToken.objects.get(owner=owner).id)
+    for follower in followers:
+        follower.wait_for_end()
+        assert "end" not in follower.kinds()
 
 
 def test_who_hangs_up_frees_the_seat_and_who_finds_none_is_told_how_things_stand(
