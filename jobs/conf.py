@@ -127,6 +127,8 @@ ORPHAN_GRACE_SECONDS = 24 * 3600.0
 # A token expires after at most this long, unless it never does, and its use is noted at most this often.
 MAX_TOKEN_DAYS = 36_500
 TOKEN_USE_SECONDS = 60.0
+# What the clock of the rate limit, in microseconds, can still tell apart.
+MAX_REQUESTS_PER_MINUTE = 10**6
 # So many tries to log in may fail in a window. Behind a proxy all people come from one address.
 LOGIN_WINDOW_SECONDS = 60
 LOGIN_TRIES_A_USER = 10

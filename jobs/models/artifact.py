@@ -6,10 +6,12 @@ An artifact is named by its content: a row never changes what it points to.
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from jobs import conf
 from jobs.models.ids import new_id
 
 
@@ -105,3 +107,8 @@ class OwnerQuota(models.Model):
 
     def __str__(self) -> str:
         return f"quota of {self.owner_id}"
+
+    def clean(self) -> None:
+        most = conf.MAX_REQUESTS_PER_MINUTE
+        if self.requests_per_minute is not None and self.requests_per_minute > most:
+            raise ValidationError({"requests_per_minute": f"At most {most}, or 0: without limit."})

@@ -6,7 +6,6 @@ Who cannot be counted cannot log in: without Redis a password could be guessed a
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from functools import lru_cache
 
 import redis
@@ -16,6 +15,7 @@ from django.contrib.auth.models import User
 
 from jobs import conf
 from jobs.errors import LoginRefused, LoginsUncounted, TooManyLogins
+from jobs.services.addresses import network_of
 from jobs.wakeups import HurriedRedis
 
 COUNT_TIMEOUT_SECONDS = 1.0
@@ -25,7 +25,7 @@ def log_in(*, username: str, password: str, address: str) -> User:
     """The user, if the password is right and the account active. Django spends as long on a name that nobody has."""
     limits = {
         _key("user", username): conf.LOGIN_TRIES_A_USER,
-        _key("address", _network(address)): conf.LOGIN_TRIES_AN_ADDRESS,
+        _key("address", network_of(address)): conf.LOGIN_TRIES_AN_ADDRESS,
     }
     _count(limits)
     user = authenticate(username=username, password=password)
@@ -64,15 +64,6 @@ def _forgive(client: redis.Redis, keys: dict[str, int]) -> None:
 
 def _key(kind: str, word: str) -> str:
     return f"punctual:login:{kind}:{hashlib.sha256(word.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _network(address: str) -> str:
-    """One household or machine has 2**64 addresses of the longer kind."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
 
 @lru_cache(maxsize=1)

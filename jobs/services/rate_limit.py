@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from jobs import conf
 from jobs.models import OwnerQuota
+from jobs.services.addresses import network_of
 from jobs.wakeups import hurried_redis
 
 # So long a process goes by the limit that it has read for an owner.
@@ -25,13 +27,13 @@ TAKE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local minute = 60000000
-local each = math.floor(minute / ARGV[1])
+local each = math.max(1, math.floor(minute / ARGV[1]))
 local full = tonumber(redis.call('GET', KEYS[1]) or now) or now
 -- Past, or what cannot have been written here.
 if not (full > now and full <= now + minute) then full = now end
 local after = full + each
 if after - now > minute then return {0, 0, full - now, after - now - minute} end
-redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000))
+redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.max(1, math.ceil((after - now) / 1000)))
 return {1, math.floor((minute - (after - now)) / each), after - now, 0}
 """
 
@@ -57,7 +59,7 @@ def take_for_owner(owner_id: int) -> Standing | None:
 
 def take_for_address(address: str) -> Standing | None:
     """Counts a request of somebody unknown."""
-    return _take(f"address:{address}", settings.PUNCTUAL_REQUESTS_PER_MINUTE)
+    return _take(f"address:{network_of(address)}", settings.PUNCTUAL_REQUESTS_PER_MINUTE)
 
 
 def limit_of(owner_id: int) -> int:
@@ -73,7 +75,7 @@ def limit_of(owner_id: int) -> int:
         _limits[owner_id] = (known, now + LIMIT_KEPT_SECONDS)
         own = OwnerQuota.objects.filter(owner_id=owner_id).values_list("requests_per_minute", flat=True).first()
         _limits[owner_id] = (own, now + LIMIT_KEPT_SECONDS)
-    return settings.PUNCTUAL_REQUESTS_PER_MINUTE if own is None else own
+    return settings.PUNCTUAL_REQUESTS_PER_MINUTE if own is None else min(own, conf.MAX_REQUESTS_PER_MINUTE)
 
 
 def _take(who: str, limit: int) -> Standing | None:

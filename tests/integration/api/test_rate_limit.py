@@ -11,6 +11,7 @@ from jobs import wakeups
 from jobs.models import OwnerQuota, TokenScope
 from jobs.services import rate_limit
 from jobs.services.tokens import new_secret, store_token
+from tests.factories import make_user
 from tests.integration.api.conftest import API, client_of
 
 LIMIT = 3
@@ -44,13 +45,18 @@ def test_an_owner_may_be_given_more(client: APIClient, owner: User) -> None:
     assert [client.get(f"{API}/usage").status_code for _ in range(LIMIT + 2)] == [200] * (LIMIT + 1) + [429]
 
 
-def test_workers_are_not_counted(owner: User) -> None:
+def test_workers_are_not_counted(db: None) -> None:
     secret = new_secret()
-    store_token(owner=owner, name="worker", secret=secret, scope=TokenScope.WORKER)
+    store_token(owner=make_user(is_staff=True), name="worker", secret=secret, scope=TokenScope.WORKER)
     worker = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
     answers = [worker.get(f"{API}/workers/terms") for _ in range(LIMIT + 1)]
     assert [answer.status_code for answer in answers] == [200] * (LIMIT + 1)
     assert "RateLimit-Limit" not in answers[0].headers
+
+
+def test_a_network_of_the_longer_kind_is_one_address(db: None) -> None:
+    asked = [APIClient(REMOTE_ADDR=f"2001:db8::{n}").get(f"{API}/usage").status_code for n in range(LIMIT + 1)]
+    assert asked == [401] * LIMIT + [429]
 
 
 def test_strangers_are_counted_by_their_address_whatever_they_send(client: APIClient) -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 import redis
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
@@ -101,3 +102,18 @@ def test_an_owner_may_have_another_limit_which_costs_no_query_each_time(
     monkeypatch.setattr(rate_limit, "LIMIT_KEPT_SECONDS", 0)
     rate_limit._limits.clear()
     assert limit_of(other.pk) == 5
+
+
+@pytest.mark.parametrize("limit", [60_000_001, 2_147_483_647])
+def test_a_limit_beyond_every_clock_is_kept_all_the_same(who: str, settings: Settings, limit: int) -> None:
+    settings.PUNCTUAL_REQUESTS_PER_MINUTE = limit
+    assert is_admitted(who)
+
+
+@pytest.mark.django_db
+def test_an_owners_limit_is_bounded() -> None:
+    quota = OwnerQuota(owner=make_user(), requests_per_minute=10**6 + 1)
+    with pytest.raises(ValidationError, match="1000000"):
+        quota.full_clean()
+    quota.save()
+    assert limit_of(quota.owner_id) == 10**6
