@@ -23,6 +23,7 @@ from django.urls import reverse
 
 from jobs.services.audit_trail import Change, record, record_all
 from jobs.services.audit_values import HIDDEN, Fields
+from scheduler_project.counted_login import CountedLoginForm
 
 SECRET = ("password", "digest", "sealed")
 NAMES = {"apitoken": "token", "ownerquota": "quota", "periodictask": "system_task"}
@@ -68,6 +69,8 @@ class _Audited(admin.ModelAdmin):  # type: ignore[type-arg]  # of whatever the p
 
 
 class AuditedSite(AdminSite):
+    login_form = CountedLoginForm
+
     def register(
         self,
         model_or_iterable: type[Model] | Iterable[type[Model]],
