@@ -11,12 +11,30 @@ from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest
 
 from jobs.admin.read_only import ModelAdmin
-from jobs.models import ApiToken
-from jobs.services.tokens import digest_of, expiry_after, new_secret, revoke_token
+from jobs.errors import InvalidInput
+from jobs.models import ApiToken, TokenScope
+from jobs.services.schedules import database_now
+from jobs.services.tokens import check_expiry, check_holder, digest_of, expiry_after, new_secret, revoke_token
+
+
+class ApiTokenForm(ModelForm):  # type: ignore[type-arg]  # it is not generic at run time
+    """What the API asks of a token is asked here, too."""
+
+    def clean(self) -> dict[str, Any]:
+        told = super().clean() or self.cleaned_data
+        try:
+            if {"owner", "scope"} <= told.keys():
+                check_holder(owner=told["owner"], scope=TokenScope(told["scope"]), pool=told.get("pool", ""))
+            if "expires_at" in told and "expires_at" in self.changed_data:
+                check_expiry(told["expires_at"])
+        except InvalidInput as error:
+            self.add_error(error.field, error.message)
+        return told
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ModelAdmin[ApiToken]):
+    form = ApiTokenForm
     list_display = ["name", "owner", "scope", "pool", "created_at", "expires_at", "last_used_at", "revoked_at"]
     list_filter = ["scope", ("revoked_at", admin.EmptyFieldListFilter)]
     list_select_related = ["owner"]
@@ -27,7 +45,11 @@ class ApiTokenAdmin(ModelAdmin[ApiToken]):
     actions = ["revoke"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> list[str]:
-        return ["last_used_at", "revoked_at", *(["owner", "scope", "pool"] if obj else [])]
+        if obj is None:
+            return ["last_used_at", "revoked_at"]
+        # What is over stays over.
+        is_over = obj.revoked_at is not None or (obj.expires_at is not None and obj.expires_at <= database_now())
+        return ["last_used_at", "revoked_at", "owner", "scope", "pool", *(["expires_at"] if is_over else [])]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"owner": request.user.pk, "expires_at": expiry_after(), **super().get_changeform_initial_data(request)}

@@ -56,7 +56,7 @@ NEEDED: Mapping[str, Mapping[str, Scopes]] = {
     "secrets": {"POST": ADMIN},
     "secrets/<uuid:secret_id>": {"PUT": ADMIN, "DELETE": ADMIN},
     "tokens": {"POST": ADMIN},
-    "tokens/self": {"GET": (*READ, *WORKER), "DELETE": READ},
+    "tokens/self": {"GET": (*READ, *WORKER), "DELETE": (*READ, *WORKER)},
     "tokens/<uuid:token_id>": {"DELETE": ADMIN},
     "login": {"POST": OPEN},
     "webhooks": {"POST": ADMIN},

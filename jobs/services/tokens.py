@@ -58,24 +58,32 @@ def issue_token(
     pool: str = "",
 ) -> tuple[ApiToken, str]:
     """A new token and its secret, which is kept nowhere. Without `expires_at` it is good until it is revoked."""
-    if scope == TokenScope.WORKER:
-        if not owner.is_staff:
-            raise NotPermitted("scope", "Only staff may make tokens for workers: they see what others run.")
-    elif not covers(maker_scope, scope):
+    if scope != TokenScope.WORKER and not covers(maker_scope, scope):
         raise NotPermitted("scope", f"A token of scope {maker_scope} makes none of scope {scope}.")
-    if pool and scope != TokenScope.WORKER:
-        raise InvalidInput("pool", "Only a worker's token has a pool; leave it out.")
-    if expires_at is not None:
-        now = database_now()
-        if expires_at <= now:
-            raise InvalidInput("expires_at", "This is in the past.")
-        if expires_at > now + timedelta(days=conf.MAX_TOKEN_DAYS):
-            raise InvalidInput("expires_at", f"A token expires within {conf.MAX_TOKEN_DAYS} days, or never: null.")
+    check_holder(owner=owner, scope=scope, pool=pool)
+    check_expiry(expires_at)
     secret = new_secret()
     with transaction.atomic(), bounded(statement_seconds=5):
         token = store_token(owner=owner, name=name, secret=secret, expires_at=expires_at, scope=scope, pool=pool)
         record_making(token, by=owner)
     return token, secret
+
+
+def check_holder(*, owner: User, scope: TokenScope, pool: str) -> None:
+    if scope == TokenScope.WORKER and not owner.is_staff:
+        raise NotPermitted("scope", "Only staff may make tokens for workers: they see what others run.")
+    if pool and scope != TokenScope.WORKER:
+        raise InvalidInput("pool", "Only a worker's token has a pool; leave it out.")
+
+
+def check_expiry(expires_at: datetime | None) -> None:
+    if expires_at is None:
+        return
+    now = database_now()
+    if expires_at <= now:
+        raise InvalidInput("expires_at", "This is in the past.")
+    if expires_at > now + timedelta(days=conf.MAX_TOKEN_DAYS):
+        raise InvalidInput("expires_at", f"A token expires within {conf.MAX_TOKEN_DAYS} days, or never: null.")
 
 
 def record_making(token: ApiToken, *, by: User | None = None) -> None:
@@ -104,11 +112,13 @@ def revoke_token(token_id: UUID) -> bool:
 def find_token(secret: str) -> ApiToken:
     """The token, if it is good by the database's clock and its owner may log in; else why it is not.
 
+    A worker's sees what others run: it is good for as long as its owner is staff.
+
     Who has the secret may know: nobody else gets past the first line.
     """
     rows = ApiToken.objects.select_related("owner").annotate(read_at=Now())
     token = rows.filter(digest=digest_of(secret), owner__is_active=True).first()
-    if token is None:
+    if token is None or (token.scope == TokenScope.WORKER and not token.owner.is_staff):
         raise TokenUnknown
     if token.revoked_at is not None:
         raise TokenRevoked(f"Your token was revoked on {_told(token.revoked_at)}: run punctual login for a new one.")
@@ -122,7 +132,8 @@ def find_token(secret: str) -> ApiToken:
 def in_force(path: str = "") -> Q:
     """What `find_token` asks for, as a condition on rows; `path` leads from them to the token, such as `token__`."""
     unexpired = Q(**{f"{path}expires_at__isnull": True}) | Q(**{f"{path}expires_at__gt": Now()})
-    return unexpired & Q(**{f"{path}revoked_at__isnull": True, f"{path}owner__is_active": True})
+    permitted = Q(**{f"{path}owner__is_staff": True}) | ~Q(**{f"{path}scope": TokenScope.WORKER})
+    return unexpired & permitted & Q(**{f"{path}revoked_at__isnull": True, f"{path}owner__is_active": True})
 
 
 def note_use(token_id: UUID) -> None:

@@ -48,7 +48,7 @@ OFFER = Offer(
 @pytest.fixture
 def secret() -> str:
     secret = new_secret()
-    store_token(owner=make_user(), name="worker", secret=secret, scope=TokenScope.WORKER)
+    store_token(owner=make_user(is_staff=True), name="worker", secret=secret, scope=TokenScope.WORKER)
     return secret
 
 

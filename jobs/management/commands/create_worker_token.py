@@ -27,6 +27,8 @@ class Command(BaseCommand):
         owner = User.objects.filter(username=options["owner"]).first()
         if owner is None:
             raise CommandError(f"There is no user called {options['owner']}.")
+        if not owner.is_staff:
+            raise CommandError(f"{owner.username} is not staff: a worker sees what others run. Name a user who is.")
         days = options["days"]
         if isinstance(days, int) and not 0 < days <= 36_500:
             raise CommandError("--days must be between 1 and 36500.")

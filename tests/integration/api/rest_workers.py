@@ -27,7 +27,8 @@ NAME_TAKEN = "urn:punctual:worker-name-taken"
 def worker_client(owner: User | None = None) -> tuple[APIClient, ApiToken]:
     secret = new_secret()
     # As if used before, as `client_of` does.
-    note_use(store_token(owner=owner or make_user(), name="worker", secret=secret, scope=TokenScope.WORKER).id)
+    owner = owner or make_user(is_staff=True)
+    note_use(store_token(owner=owner, name="worker", secret=secret, scope=TokenScope.WORKER).id)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client, ApiToken.objects.get(digest=digest_of(secret))

@@ -99,7 +99,7 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("tokens", "get"): SHARED,
     ("tokens", "post"): SHARED,
     ("tokens/self", "get"): Rule(other=None, worker_token=None),
-    ("tokens/self", "delete"): SHARED,
+    ("tokens/self", "delete"): Rule(other=None, worker_token=None),
     ("tokens/<uuid:token_id>", "get"): OWN,
     ("tokens/<uuid:token_id>", "delete"): OWN,
     ("login", "post"): LOGIN,

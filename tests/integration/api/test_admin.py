@@ -240,6 +240,10 @@ def test_workers_show_their_runtimes_in_the_list_and_all_they_can_on_their_page(
 
 
 def test_a_workers_token_is_made_by_a_command_and_printed_once(owner: User) -> None:
+    with pytest.raises(CommandError, match="not staff"):
+        call_command("create_worker_token", owner=owner.username)
+    owner.is_staff = True
+    owner.save()
     out = StringIO()
     call_command("create_worker_token", owner=owner.username, name="machine-2", days=7, stdout=out)
     token = ApiToken.objects.get(name="machine-2")

@@ -18,7 +18,7 @@ from rest_framework.test import APIClient
 from jobs import conf
 from jobs.models import ApiToken, TokenScope
 from jobs.services import logins
-from jobs.services.tokens import digest_of, find_token, new_secret, note_use, store_token
+from jobs.services.tokens import digest_of, find_token, in_force, new_secret, note_use, store_token
 from tests.factories import make_user
 from tests.integration.api.conftest import API, client_of
 from tests.integration.api.rest_workers import NAME_TAKEN, join, offer, worker_client
@@ -170,6 +170,17 @@ def test_the_name_of_a_worker_is_free_once_its_token_is_revoked(staff: APIClient
     assert other.post(f"{API}/workers/register", offer(), format="json").status_code == 201
 
 
+def test_a_workers_token_ends_with_its_owners_staff_rights_and_may_give_itself_up(db: None) -> None:
+    user = make_user(is_staff=True)
+    client, token = worker_client(user)
+    assert ApiToken.objects.filter(in_force(), id=token.id).exists()
+    User.objects.filter(pk=user.pk).update(is_staff=False)
+    assert client.delete(f"{API}/tokens/self").status_code == 401
+    assert not ApiToken.objects.filter(in_force(), id=token.id).exists()
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    assert [client.delete(f"{API}/tokens/self").status_code for _ in range(2)] == [204, 401]
+
+
 @pytest.fixture
 def person(db: None, settings: Settings) -> User:
     """Nobody has tried to log in yet, and a try takes less than the half second that it should."""
@@ -223,6 +234,20 @@ def test_guessing_is_slowed_down_for_a_user_and_for_an_address(person: User, mon
     assert log_in("somebody", "wrong", "2001:db8:1::1").status_code == 401
 
 
+def test_guessing_in_the_admin_counts_as_well(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER", 2)
+    User.objects.filter(pk=person.pk).update(is_staff=True)
+
+    def enter(password: str) -> Any:
+        return Client().post("/admin/login/?next=/admin/", {"username": person.username, "password": password})
+
+    assert enter(PASSWORD).status_code == 302
+    assert b"Please enter the correct" in enter("wrong").content
+    assert log_in(person.username, "wrong").status_code == 401
+    assert b"Too many tries to log in have failed; wait" in enter(PASSWORD).content
+    assert log_in(person.username).status_code == 429
+
+
 def test_nobody_logs_in_uncounted(person: User, settings: Settings) -> None:
     settings.PUNCTUAL_REDIS_URL = "redis://127.0.0.1:1"
     logins._redis.cache_clear()
@@ -256,3 +281,30 @@ def test_the_admin_revokes_and_proposes_an_expiry_and_only_a_superuser_makes_tok
     token.refresh_from_db()
     assert token.revoked_at is not None
     assert b"Revoked 0 tokens." in clerk.post("/admin/jobs/apitoken/", body, follow=True).content
+
+
+def test_the_admin_revives_no_token_and_lets_none_live_too_long(owner: User) -> None:
+    root, now = Client(), datetime.now(UTC)
+    root.force_login(make_user(is_staff=True, is_superuser=True))
+    later = {"name": "x", "expires_at_0": f"{now + timedelta(days=3):%Y-%m-%d}", "expires_at_1": "00:00:00"}
+
+    def moved(token: ApiToken, **body: str) -> bool:
+        before = token.expires_at
+        root.post(f"/admin/jobs/apitoken/{token.id}/change/", later | body)
+        token.refresh_from_db()
+        return token.expires_at != before
+
+    def token(**fields: Any) -> ApiToken:
+        return ApiToken.objects.create(owner=owner, name="x", digest=digest_of(new_secret()), **fields)
+
+    good = token()
+    assert moved(good)
+    assert not moved(good, expires_at_0="9999-01-01")
+    assert not moved(good, expires_at_0="2020-01-01")
+    assert moved(good, expires_at_0="", expires_at_1="")
+    assert not moved(token(expires_at=now - timedelta(days=1)))
+    assert not moved(token(revoked_at=now))
+    wrongs = [{"scope": "worker", "pool": ""}, {"scope": "read", "pool": "far"}]
+    for wrong in wrongs:
+        root.post("/admin/jobs/apitoken/add/", later | {"owner": owner.pk, "name": "wrong"} | wrong)
+    assert not ApiToken.objects.filter(name="wrong").exists()
