@@ -10,6 +10,7 @@ import json
 import logging
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,16 @@ from jobs.services.database import bounded
 from jobs.services.webhook_payload import payload_of
 from jobs.services.webhooks import open_keys
 from jobs.webhooks.pacing import GONE, MAX_TRIES, PLACES, PLACES_PER_HOST, Busy, Due, choose, retry_seconds
-from jobs.webhooks.sending import MAX_ERROR_LENGTH, Answer, Request, Resolve, resolve_host, send
+from jobs.webhooks.sending import (
+    MAX_ERROR_LENGTH,
+    TOTAL_SECONDS,
+    Answer,
+    Request,
+    Resolve,
+    not_in_time,
+    resolve_host,
+    send,
+)
 from jobs.webhooks.signing import signed_headers
 
 logger = logging.getLogger(__name__)
@@ -35,6 +45,8 @@ logger = logging.getLogger(__name__)
 STATEMENT_SECONDS = 5.0
 # What is looked at to find enough that may go: behind these there may be others, which the next look finds.
 LOOK_AT = PLACES * 8
+# After its time whoever sends speaks to nobody any more, but may still wait for a name. Well within the lease.
+GRACE_SECONDS = 1.0
 OUR_FAULT = Answer(error="Something went wrong on our side; the log of beat says what.")
 IS_GONE = "The receiver answered 410 Gone."
 FAILED_FOR_DAYS = "Nothing could be delivered for three days."
@@ -81,10 +93,19 @@ class _Row:
 class Deliverer:
     """`step` stores what was answered since the last and sends what is due; it waits for no receiver."""
 
-    def __init__(self, *, on_answer: Callable[[], None] = lambda: None, resolve: Resolve = resolve_host) -> None:
+    def __init__(
+        self,
+        *,
+        on_answer: Callable[[], None] = lambda: None,
+        resolve: Resolve = resolve_host,
+        total_seconds: float = TOTAL_SECONDS,
+    ) -> None:
         self._on_answer = on_answer
         self._resolve = resolve
+        self._total_seconds = total_seconds
         self._busy = Busy()
+        # Until when there must be an answer, by delivery and attempt: whoever removes an entry notes what came of it.
+        self._awaited: dict[tuple[UUID, int], tuple[float, WebhookDelivery]] = {}
         self._lock = threading.Lock()
         self._answered: deque[Answered] = deque()
 
@@ -98,6 +119,7 @@ class Deliverer:
 
     def settle(self) -> int:
         """What cannot be stored now is kept for the next time."""
+        self._note_overdue()
         batch = [self._answered[place] for place in range(len(self._answered))]
         if batch:
             settle_answers(batch)
@@ -110,7 +132,12 @@ class Deliverer:
             busy = Busy(self._busy.hosts.copy(), self._busy.owners.copy())
         if busy.total >= PLACES:
             return 0
-        wanted = {"each": PLACES_PER_HOST, "limit": LOOK_AT}
+        wanted = {
+            "each": PLACES_PER_HOST,
+            "limit": LOOK_AT,
+            "owners": list(busy.owners),
+            "on_the_way": list(busy.owners.values()),
+        }
         chosen = {
             due.id: due for due in choose(sql.fetch("due_deliveries", wanted, Due, within=STATEMENT_SECONDS), busy)
         }
@@ -137,8 +164,10 @@ class Deliverer:
             logger.exception("A webhook could not be made: %s", delivery.id)
             self._note(delivery, OUR_FAULT)
             return
+        until = time.monotonic() + self._total_seconds + GRACE_SECONDS
         with self._lock:
             self._busy.take(due)
+            self._awaited[delivery.id, delivery.attempts] = until, delivery
         try:
             # Not a pool's: beat ends without waiting for those who wait for somebody else.
             threading.Thread(target=self._send, args=(delivery, due, request), name="webhook", daemon=True).start()
@@ -146,19 +175,37 @@ class Deliverer:
             # No thread can be had: when its lease ends it is due again.
             logger.exception("A webhook could not be sent: %s", delivery.id)
             with self._lock:
+                del self._awaited[delivery.id, delivery.attempts]
                 self._busy.free(due)
 
     def _send(self, delivery: WebhookDelivery, due: Due, request: Request) -> None:
         answer = OUR_FAULT
         try:
-            answer = send(request, reach=settings.PUNCTUAL_WEBHOOK_REACH, resolve=self._resolve)
+            answer = send(
+                request,
+                reach=settings.PUNCTUAL_WEBHOOK_REACH,
+                resolve=self._resolve,
+                total_seconds=self._total_seconds,
+            )
         except Exception:
             logger.exception("A webhook could not be sent: %s", delivery.id)
-        self._note(delivery, answer)
+        with self._lock:
+            awaited = self._awaited.pop((delivery.id, delivery.attempts), None)
+        if awaited is not None:
+            self._note(delivery, answer)
         # After that: who sees that nothing is on its way finds every answer.
         with self._lock:
             self._busy.free(due)
         self._on_answer()
+
+    def _note_overdue(self) -> None:
+        """Looking up a name has no bound: the try is over before its lease; the place is kept while its thread is."""
+        now = time.monotonic()
+        with self._lock:
+            overdue = [key for key, (until, _) in self._awaited.items() if until < now]
+            late = [self._awaited.pop(key)[1] for key in overdue]
+        for delivery in late:
+            self._note(delivery, not_in_time(self._total_seconds))
 
     def _note(self, delivery: WebhookDelivery, answer: Answer, *, refused: bool = False) -> None:
         self._answered.append(

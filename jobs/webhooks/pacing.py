@@ -5,7 +5,7 @@ Invariant: neither one receiver nor one owner takes all places, however much is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -58,10 +58,20 @@ class Busy:
 
 
 def choose(candidates: Iterable[Due], busy: Busy) -> list[Due]:
-    """In the order in which they are given; `busy` stays as it is."""
+    """Of the owner first who has the fewest on their way, and of each in the order given; `busy` stays as it is.
+
+    So a place that becomes free is not for whoever has waited longest, which is whoever has most that waits.
+    """
     after = Busy(busy.hosts.copy(), busy.owners.copy())
-    chosen = []
+    waiting: dict[int, deque[Due]] = {}
     for due in candidates:
+        waiting.setdefault(due.owner_id, deque()).append(due)
+    chosen = []
+    while waiting and after.total < PLACES:
+        owner_id = min(waiting, key=after.owners.__getitem__)
+        due = waiting[owner_id].popleft()
+        if not waiting[owner_id]:
+            del waiting[owner_id]
         if after.has_place_for(due):
             after.take(due)
             chosen.append(due)

@@ -47,7 +47,12 @@ class Answer:
     text: str = ""
 
 
+def not_in_time(total_seconds: float) -> Answer:
+    return Answer(error=f"There was no answer in time ({CONNECT_SECONDS:g} s to connect, {total_seconds:g} s in all).")
+
+
 def resolve_host(host: str, port: int) -> list[str]:
+    """The system decides how long that takes: whoever has less time looks at the clock afterwards."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -66,9 +71,7 @@ def send(
     except (socket.gaierror, UnicodeError):
         return Answer(error="The host's name stands for no address.")
     except TimeoutError:
-        return Answer(
-            error=f"There was no answer in time ({CONNECT_SECONDS:g} s to connect, {total_seconds:g} s in all)."
-        )
+        return not_in_time(total_seconds)
     except ssl.SSLError as error:
         return Answer(error=_words(f"No encrypted connection could be made: {error.reason or error}"))
     except (OSError, http.client.HTTPException, ValueError) as error:

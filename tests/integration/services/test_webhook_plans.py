@@ -1,8 +1,9 @@
-"""Deliveries by the hundred thousand, and one among them that cannot be made."""
+"""Deliveries by the hundred thousand, and those among them that cannot be made or whose host is looked up for long."""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ from jobs.models.webhook import EVENTS
 from jobs.services import transitions, webhooks
 from jobs.services.webhook_deliveries import Deliverer
 from jobs.webhooks.addresses import Reach, parse_networks
+from jobs.webhooks.pacing import Due
 from tests.factories import make_execution, make_job, make_user
 from tests.waiting import wait_for
 from tests.webhook_receiver import Receiver
@@ -69,13 +71,24 @@ def test_what_is_due_is_found_by_the_index_however_much_was_sent_or_waits(owner:
     fill(hooks[0], "pending", 10_000)
     fill(hooks[2], "pending", 2)
     found = sql.statement("due_deliveries")
-    plan = plan_of(found, {"each": 8, "limit": 256})
+    plan = plan_of(found, {"each": 8, "limit": 256, "owners": [owner.pk], "on_the_way": [1]})
     assert "webhook_delivery_pending" in plan
     assert "Seq Scan on jobs_webhookdelivery" not in plan
     assert most_rows(plan) <= 40, plan
     taken = plan_of(sql.statement("take_deliveries"), {"ids": [uuid4(), uuid4()], "lease_seconds": 60.0})
     assert "jobs_webhookdelivery_pkey" in taken
     assert "Seq Scan on jobs_webhookdelivery" not in taken
+
+
+def test_the_limit_hides_no_owner_behind_what_waits_for_another(owner: User, receiver: Receiver) -> None:
+    for number in range(3):
+        fill(hook(owner, receiver.url, str(number)), "pending", 10)
+    busy, late = make_user(), make_user()
+    for one in (busy, late):
+        fill(hook(one, receiver.url), "pending", 1)
+    wanted = {"each": 8, "limit": 2, "owners": [busy.pk], "on_the_way": [2]}
+    found = sql.fetch("due_deliveries", wanted, Due)
+    assert [due.owner_id for due in found] == [owner.pk, late.pk]
 
 
 @pytest.mark.parametrize(("state", "index"), [(None, "webhook_delivery_list"), ("failed", "webhook_delivery_failed")])
@@ -110,3 +123,23 @@ def test_one_that_cannot_be_made_does_not_hold_up_those_beside_it(owner: User, r
     assert (left.state, left.attempts) == ("pending", 1)
     assert "on our side" in left.error
     assert len(receiver.received) == 1
+
+
+def test_a_name_that_is_looked_up_for_long_ends_the_try_but_keeps_its_place(owner: User, receiver: Receiver) -> None:
+    webhooks.ping_webhook(hook(owner, receiver.url).id)
+    WebhookDelivery.objects.update(tries_left=2)
+    found = threading.Event()
+
+    def late(*_: object) -> list[str]:
+        found.wait(30)
+        return ["127.0.0.1"]
+
+    deliverer = Deliverer(resolve=late, total_seconds=0.1)
+    deliverer.step()
+    wait_for(lambda: deliverer.settle() == 1, "the try is over", seconds=5)
+    delivery = WebhookDelivery.objects.get()
+    assert "no answer in time" in delivery.error
+    assert (delivery.state, delivery.attempts, deliverer.on_the_way) == ("pending", 1, 1)
+    found.set()
+    wait_for(lambda: not deliverer.on_the_way, "the name is found")
+    assert (deliverer.settle(), receiver.received) == (0, []), "it is neither sent nor settled again"

@@ -36,6 +36,22 @@ def test_neither_a_host_nor_an_owner_takes_all_places() -> None:
     assert other in chosen
 
 
+def test_a_free_place_goes_to_the_owner_with_the_fewest_on_their_way() -> None:
+    busy = Busy()
+    slow = [due(owner, f"slow-{owner}-{n % 4}") for n in range(100) for owner in (1, 2)]
+    first = choose(slow, busy)
+    assert len(first) == PLACES, "two owners have every place"
+    for each in first:
+        busy.take(each)
+    waiting = [each for each in slow if each not in first]
+    third = [due(3, "third") for _ in range(3)]
+    busy.free(first[0])
+    assert choose([*waiting, *third], busy) == third[:1]
+    for each in first[1:4]:
+        busy.free(each)
+    assert [each.owner_id for each in choose([*waiting, *third], busy)] == [3, 3, 3, 1]
+
+
 def test_what_is_on_its_way_counts_until_it_is_over() -> None:
     busy = Busy()
     first = choose([due(1, "a") for _ in range(100)], busy)
