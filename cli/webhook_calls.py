@@ -28,8 +28,10 @@ class WebhookCalls(Calls):
     def edit_webhook(self, webhook_id: str, changes: JsonObject) -> Webhook:
         return Webhook.parse(self._transport.send("PATCH", f"webhooks/{segment(webhook_id)}", changes))
 
-    def rotate_webhook(self, webhook_id: str) -> Webhook:
-        return Webhook.parse(self._transport.send("POST", f"webhooks/{segment(webhook_id)}/rotate"))
+    def rotate_webhook(self, webhook_id: str, *, force: bool = False) -> Webhook:
+        """`force`: even if it was rotated within a day; the secret before that signs no more."""
+        body: JsonObject = {"force": True} if force else {}
+        return Webhook.parse(self._transport.send("POST", f"webhooks/{segment(webhook_id)}/rotate", body))
 
     def delete_webhook(self, webhook_id: str) -> None:
         self._transport.send("DELETE", f"webhooks/{segment(webhook_id)}")

@@ -113,10 +113,16 @@ def disable(webhook: WebhookArgument, output: AnswerOption = None) -> None:
 
 
 @webhooks_app.command()
-def rotate(webhook: WebhookArgument, output: AnswerOption = None) -> None:
+def rotate(
+    webhook: WebhookArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it was rotated within a day: the secret before that ends now.")
+    ] = False,
+    output: AnswerOption = None,
+) -> None:
     """Give a webhook a new secret, and print it. For a day deliveries are signed with the former as well."""
     with connect() as client:
-        rotated = client.rotate_webhook(_find(client, webhook).id)
+        rotated = client.rotate_webhook(_find(client, webhook).id, force=force)
     say(f"The webhook {rotated.name} has a new secret. Keep it: it is not told again.")
     write_answer(rotated.raw, output, short=rotated.secret)
 

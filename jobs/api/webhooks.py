@@ -51,6 +51,12 @@ class WebhookEditInput(WithoutDefaults, WebhookInput):
     enabled = serializers.BooleanField()
 
 
+class WebhookRotateInput(StrictSerializer):
+    force = serializers.BooleanField(
+        default=False, help_text="Even if it was rotated within 24 hours: what it had before that signs no more."
+    )
+
+
 class WebhookOutput(serializers.ModelSerializer[Webhook]):
     owner = serializers.CharField(source="owner.username")
     events = serializers.ListField(child=serializers.ChoiceField(EVENTS))
@@ -146,13 +152,13 @@ class WebhookDetail(ApiView):
 
 
 class WebhookRotate(ApiView):
-    @extend_schema(operation_id="webhooks_rotate", request=None, responses=WebhookSecretOutput)
+    @extend_schema(operation_id="webhooks_rotate", request=WebhookRotateInput, responses=WebhookSecretOutput)
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """A new secret, told in this answer alone. For 24 hours deliveries are signed with the former as well."""
-        read_body(NoInput, request)
+        body = cast("dict[str, Any]", read_body(WebhookRotateInput, request))
         rows = webhooks_of(user_of(request))
         find(rows, webhook_id)
-        secret = webhooks.rotate_webhook(webhook_id)
+        secret = webhooks.rotate_webhook(webhook_id, **body)
         return Response(WebhookSecretOutput(rows.get(id=webhook_id), context={"secret": secret}).data)
 
 

@@ -84,13 +84,19 @@ def edit_webhook(
         record("webhook.edited", webhook, owner_id=webhook.owner_id, before=before | url_before, after=after)
 
 
-def rotate_webhook(webhook_id: UUID) -> str:
-    """A new secret, told once. For a day deliveries are signed with the former as well."""
+def rotate_webhook(webhook_id: UUID, *, force: bool = False) -> str:
+    """A new secret, told once. For a day deliveries are signed with the former as well, and `force` ends that day."""
     secret = new_secret()
     with transaction.atomic(), bounded(statement_seconds=5):
-        webhook = _locked(webhook_id)
+        webhook, now = _locked(webhook_id), database_now()
+        if not force and webhook.previous_until and webhook.previous_until > now:
+            raise Conflict(
+                "The webhook has a new secret already, and until"
+                f" {webhook.previous_until:%Y-%m-%d %H:%M:%S} UTC the former signs, too; another would end that at"
+                " once, for a receiver that still has the former. Wait until then, or force it (force: true, --force)."
+            )
         webhook.previous_sealed = webhook.sealed
-        webhook.previous_until = database_now() + timedelta(seconds=conf.WEBHOOK_ROTATION_SECONDS)
+        webhook.previous_until = now + timedelta(seconds=conf.WEBHOOK_ROTATION_SECONDS)
         webhook.sealed = _sealed(webhook, secret)
         webhook.save()
         record("webhook.rotated", webhook, owner_id=webhook.owner_id)

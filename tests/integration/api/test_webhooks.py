@@ -69,6 +69,21 @@ def test_a_new_secret_is_told_once(client: APIClient) -> None:
     assert "secret" not in client.get(f"{API}/webhooks/{made['id']}").json()
 
 
+def test_a_secret_that_still_signs_is_dropped_only_by_force(client: APIClient) -> None:
+    rotate = f"{API}/webhooks/{create(client)['id']}/rotate"
+    assert client.post(rotate).status_code == 200
+    before = Webhook.objects.get()
+    refused = client.post(rotate, {"force": False}, format="json")
+    assert (refused.status_code, "or force it" in refused.json()["detail"]) == (409, True)
+    assert client.post(rotate, {"force": "perhaps"}, format="json").json()["errors"][0]["field"] == "force"
+    after = Webhook.objects.get()
+    assert (bytes(after.sealed), after.previous_until) == (bytes(before.sealed), before.previous_until)
+    assert client.post(rotate, {"force": True}, format="json").status_code == 200
+    assert bytes(Webhook.objects.get().previous_sealed or b"") == bytes(before.sealed)
+    Webhook.objects.update(previous_until=before.created_at)
+    assert client.post(rotate).status_code == 200
+
+
 BAD_URLS: list[object] = [
     "", "http://example.com/", "https://user:pass@example.com/", "https://127.0.0.1/", "https://2130706433/",
     "https://0x7f.1/", "https://0177.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/",

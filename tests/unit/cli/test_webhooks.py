@@ -104,6 +104,7 @@ def test_a_refused_address_is_told(punctual: Punctual, server: RecordingServer) 
         (["disable"], ("PATCH", "", {"enabled": False}), "Disabled ops."),
         (["delete", "--yes"], ("DELETE", "", None), "Deleted ops."),
         (["rotate"], ("POST", "/rotate", None), "has a new secret"),
+        (["rotate", "--force"], ("POST", "/rotate", {"force": True}), "has a new secret"),
     ],
 )
 def test_a_webhook_is_changed_by_its_name(
@@ -115,7 +116,7 @@ def test_a_webhook_is_changed_by_its_name(
     ended = punctual("webhooks", words[0], "ops", *words[1:])
     assert ended.returncode == 0, ended.stderr
     assert said in ended.stderr
-    assert ended.stdout == ("whsec_new\n" if words == ["rotate"] else "")
+    assert ended.stdout == ("whsec_new\n" if words[0] == "rotate" else "")
     *where, sent = bodies(server)[-1]
     assert where == [method, f"/api/v1/webhooks/{OWN}{path}"]
     assert (sent or None) == body
