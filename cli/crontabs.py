@@ -55,6 +55,10 @@ _NETWORKED = frozenset(
 _OF_THE_HOST = frozenset(
     {"docker", "journalctl", "logrotate", "mount", "reboot", "service", "shutdown", "su", "sudo", "systemctl", "umount"}
 )
+# Of systems, and not of programs too: whose name stands in front of a command is meant as its user.
+_USERS = frozenset(
+    {"root", "www-data", "nobody", "daemon", "postgres", "apache", "nginx", "ubuntu", "admin", "ec2-user"}
+)
 _WRAPPERS = frozenset(
     {"bash", "cd", "chronic", "command", "env", "exec", "flock", "ionice", "nice", "node", "nohup", "perl", "php",
      "python", "python3", "ruby", "run-one", "sh", "sudo", "test", "time", "timeout", "[", "]", "-", "&&", "||"}
@@ -111,7 +115,8 @@ def _text(content: bytes, file: str) -> str:
     if len(content) > MOST_BYTES:
         raise UsageMistakeError(f"{file} has more than {MOST_BYTES} bytes: this is no crontab.")
     try:
-        text = content.decode("utf-8")
+        # Editors of Windows begin a file with a mark and end each line with two characters.
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UsageMistakeError(f"{file} is not UTF-8 text.") from None
     if "\0" in text:
@@ -170,6 +175,10 @@ def _job(line: str, where: str, reading: _Reading, *, system: bool) -> Imported:
     if stdin is not None:
         job["stdin"] = stdin
     warnings = [*_warnings_of_settings(variables, shell, user), *warnings_of(command)]
+    if not system and command.split()[0] in _USERS:
+        warnings.insert(
+            0, f"Its command begins with {command.split()[0]}, as if that were the user: is --system meant?"
+        )
     return Imported(where, job, tuple(warnings))
 
 

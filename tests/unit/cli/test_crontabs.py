@@ -98,6 +98,13 @@ def test_a_table_of_the_system_names_users() -> None:
     (imported,) = jobs("17 * * * * root run-parts x\n", system=True)
     assert imported.job["script"] == "run-parts x\n"
     assert "It ran as root" in imported.warnings[0]
+    (imported,) = jobs("17 * * * * root run-parts x\n")
+    assert "is --system meant?" in imported.warnings[0]
+
+
+def test_a_file_of_windows_is_read_as_any_other() -> None:
+    (imported,) = jobs("\ufeff0 4 * * * cat%a%b\r\n")
+    assert (imported.job["script"], imported.job["stdin"]) == ("cat\n", "a\nb\n")
 
 
 @pytest.mark.parametrize(
