@@ -153,9 +153,12 @@ def _source(place: Place, parts: Mapping[str, Place], key: str, folder: Path) ->
 
 def _file(place: Place, folder: Path) -> Path:
     path = folder / place.text()
-    if not path.is_file():
-        raise place.refusal(f"There is no file {path}.")
-    return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise place.refusal(f"This cannot name a file: {error.strerror or error}.") from None
+    raise place.refusal(f"There is no file {path}.")
 
 
 def _runtime(place: Place, parts: Mapping[str, Place], program: Source) -> Runtime:

@@ -137,6 +137,7 @@ def test_documents_add_up_and_calendars_are_read() -> None:
         ("jobs:\n- {name: a, runtime: cobol, script: x}", "must be one of bash"),
         ("jobs:\n- {name: a, script: x, script_file: y}", "either script or script_file"),
         ("jobs:\n- {name: a, script_file: nowhere.sh}", "There is no file nowhere.sh"),
+        (f"jobs:\n- {{name: a, script_file: {'x' * 5000}}}", "script_file: This cannot name a file"),
         (f"{JOB}- name: a\n  script: x\n  runtime: sh\n", "f.yaml:5: jobs.1: A second job is called 'a'"),
         (f"{JOB}  priorty: 3\n", "f.yaml:5: jobs.0.priorty: There is no such field"),
         (f"{JOB}  priority: high\n", "f.yaml:5: jobs.0.priority: This must be a whole number"),
