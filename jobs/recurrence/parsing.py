@@ -126,10 +126,25 @@ def _checked_cron(expression: str, key: UUID | None) -> str:
     try:
         wall_times(plain)
     except CronSimError as error:
+        if _never_comes(plain):
+            raise InvalidInput(
+                "expression", "Such a day never comes: none of the months in the cron expression has it."
+            ) from None
         raise InvalidInput(
             "expression", f"The cron expression has a {str(error).lower()} field; {_CRON_HINT}."
         ) from None
     return text
+
+
+def _never_comes(refused: str) -> bool:
+    """Whether the day and the month of an expression that was refused are right, only not together."""
+    minute, hour, day, month, weekday = refused.split()
+    try:
+        for each in ((minute, hour, day, "*", weekday), (minute, hour, "*", month, weekday)):
+            wall_times(" ".join(each))
+    except CronSimError:
+        return False
+    return True
 
 
 def _checked_solar(expression: str) -> str:

@@ -33,6 +33,14 @@ class TestParsing:
     def test_refuses_expressions(self, kind: str, expression: str) -> None:
         self.refused("expression", kind=kind, expression=expression)
 
+    @pytest.mark.parametrize(
+        ("expression", "is_right"), [("0 0 31 2 *", True), ("0 0 32 2 *", False), ("0 0 31 13 *", False)]
+    )
+    def test_a_day_that_never_comes_is_not_called_wrong(self, expression: str, is_right: bool) -> None:
+        with pytest.raises(InvalidInput) as refusal:
+            parse("cron", expression)
+        assert ("never comes" in str(refusal.value)) == is_right
+
     @pytest.mark.parametrize("expression", ["1", "1.0", "1.5", "1.5000000000", "30", "315619200"])
     def test_accepts_every(self, expression: str) -> None:
         first, second = islice(walk(parse("every", expression), EPOCH - MINUTE), 2)
