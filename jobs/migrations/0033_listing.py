@@ -1,4 +1,7 @@
-"""Indexes for lists of a million jobs and their executions; built beside what goes on."""
+"""Indexes for lists of a million jobs and their executions; built beside what goes on.
+
+An interrupted migration may be repeated: what was built stays, and what a build left unfinished is built anew.
+"""
 
 import datetime
 
@@ -18,6 +21,20 @@ def apart(first: str, last: str) -> models.ExpressionWrapper:
 
 DRAWN_OUT = GreaterThan(apart("scheduled_for", "fired_at"), HOUR) | GreaterThan(apart("fired_at", "ended_at"), HOUR)
 LIVE = models.Q(("deleted_at__isnull", True))
+IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+
+
+class AddIndex(AddIndexConcurrently):
+    def database_forwards(self, app_label, schema_editor, from_state, to_state):  # type: ignore[no-untyped-def]
+        name = schema_editor.quote_name(self.index.name)
+        with schema_editor.connection.cursor() as cursor:
+            cursor.execute(IS_VALID, [name])
+            found = cursor.fetchone()
+        if found == (True,):
+            return
+        if found is not None:
+            schema_editor.execute(f"DROP INDEX CONCURRENTLY {name}")
+        super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
 class Migration(migrations.Migration):
@@ -26,36 +43,36 @@ class Migration(migrations.Migration):
     dependencies = [("jobs", "0032_idempotency")]
 
     operations = [
-        AddIndexConcurrently("attempt", models.Index(fields=["worker", "-execution"], name="attempt_by_worker")),
-        AddIndexConcurrently(
+        AddIndex("attempt", models.Index(fields=["worker", "-execution"], name="attempt_by_worker")),
+        AddIndex(
             "execution",
             models.Index(condition=UNSUCCESSFUL, fields=["state", "-id"], name="execution_unsuccessful"),
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "execution",
             models.Index(condition=UNSUCCESSFUL, fields=["state", "-job"], name="execution_unsuccessful_by_job"),
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "execution",
             models.Index(
                 condition=models.Q(("ended_at__isnull", False)), fields=["ended_at", "id"], name="execution_ended"
             ),
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "execution",
             models.Index(condition=DRAWN_OUT, fields=["id"], name="execution_drawn_out"),
         ),
-        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["-id"], name="job_live")),
-        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["owner", "-id"], name="job_live_by_owner")),
-        AddIndexConcurrently("job", models.Index(condition=LIVE, fields=["name", "id"], name="job_by_name")),
-        AddIndexConcurrently(
+        AddIndex("job", models.Index(condition=LIVE, fields=["-id"], name="job_live")),
+        AddIndex("job", models.Index(condition=LIVE, fields=["owner", "-id"], name="job_live_by_owner")),
+        AddIndex("job", models.Index(condition=LIVE, fields=["name", "id"], name="job_by_name")),
+        AddIndex(
             "job", models.Index(condition=LIVE, fields=["owner", "name", "id"], name="job_by_owner_and_name")
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "job",
             models.Index(condition=models.Q(("deleted_at__isnull", False)), fields=["-id"], name="job_deleted"),
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "job",
             models.Index(
                 condition=models.Q(models.Q(("state", "active"), _negated=True), ("deleted_at__isnull", True)),
@@ -63,7 +80,7 @@ class Migration(migrations.Migration):
                 name="job_stopped",
             ),
         ),
-        AddIndexConcurrently(
+        AddIndex(
             "job",
             django.contrib.postgres.indexes.GinIndex(
                 models.F("owner"),
@@ -73,7 +90,7 @@ class Migration(migrations.Migration):
                 name="job_search",
             ),
         ),
-        AddIndexConcurrently("jobversion", models.Index(fields=["queue", "-job"], name="job_version_by_queue")),
-        AddIndexConcurrently("jobversion", models.Index(fields=["priority", "-job"], name="job_version_by_priority")),
+        AddIndex("jobversion", models.Index(fields=["queue", "-job"], name="job_version_by_queue")),
+        AddIndex("jobversion", models.Index(fields=["priority", "-job"], name="job_version_by_priority")),
         RemoveIndexConcurrently("job", "job_list_by_owner"),
     ]
