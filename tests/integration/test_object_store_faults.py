@@ -132,7 +132,7 @@ def bench(
     else:
         server: LiveServer = request.getfixturevalue("live_server")
         secret = new_secret()
-        store_token(owner=make_user(), name="worker", secret=secret, scope=TokenScope.WORKER)
+        store_token(owner=make_user(is_staff=True), name="worker", secret=secret, scope=TokenScope.WORKER)
         transport = RestTransport(server.url, secret)
         plane = RestControlPlane(transport)
         own = plane.register(Offer("remote", UUID(int=1), "default", "h", 9, 9.0, 9000, 9000, ["bash", "inputs"], {}))

@@ -155,6 +155,7 @@ def test_secrets_of_others_are_not_there(client: APIClient, stranger: APIClient,
 
 def test_a_worker_and_nobody_know_of_no_secrets(client: APIClient, owner: User) -> None:
     secret = create(client)
+    User.objects.filter(pk=owner.pk).update(is_staff=True)
     for someone, status in ((worker_client(owner)[0], 403), (APIClient(), 401)):
         assert someone.get(f"{API}/secrets").status_code == status
         assert someone.get(f"{API}/secrets/{secret['id']}").status_code == status
