@@ -37,8 +37,9 @@ MAKE_OWNER = """
 from django.contrib.auth.models import User
 from jobs.models import TokenScope
 from jobs.services.tokens import new_secret, store_token
-owner, _ = User.objects.get_or_create(username="fuzzing")
 for scope, pool in ((TokenScope.ADMIN, ""), (TokenScope.WORKER, "fuzzing")):
+    staff = scope is TokenScope.WORKER
+    owner, _ = User.objects.get_or_create(username=f"fuzzing-{scope.value}", is_staff=staff)
     secret = new_secret()
     store_token(owner=owner, name="fuzzing", secret=secret, scope=scope, pool=pool)
     print("token", scope.value, secret)

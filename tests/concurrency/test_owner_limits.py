@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def submit(owner: User, count: int) -> bool:
+    Queue.objects.get_or_create(name="default")
     program = store_script(owner=owner, script="true")
     prepared = prepare_jobs(owner=owner, specs=[JobSpec(name="j", runtime="bash", artifact=program.id)] * count)
     try:
