@@ -42,7 +42,7 @@ WORKERS_ONLY = {
     ("post", "/executions/{execution_id}/outputs"),
     ("post", "/executions/{execution_id}/complete"),
 }
-BOTH = {("post", "/workers/{worker_id}/drain"), ("get", "/tokens/self")}
+BOTH = {("post", "/workers/{worker_id}/drain"), ("get", "/tokens/self"), ("delete", "/tokens/self")}
 
 
 @pytest.fixture
