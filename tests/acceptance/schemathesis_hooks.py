@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import schemathesis
 
 LONGEST_WAIT_SECONDS = 1
 
 
 @schemathesis.hook
-def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, object]) -> None:
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, object]) -> None:
     for given, name in ((case.query, "wait"), (case.body, "wait_seconds")):
         if isinstance(given, dict):
             asked = given.get(name)
