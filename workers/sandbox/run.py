@@ -223,7 +223,7 @@ class Run:
         reaped = self._reaped or Reaped()
         exit_code = exit_code_in(read_all(self._pipes.status))
         # A slot that dies takes its run along: that is not the program's doing.
-        fell_with_slot = reaped.slot_gone and exit_code is None and not self._usage.out_of_memory
+        fell_with_slot = reaped.slot_gone and not self._usage.out_of_memory
         end = classify_end(
             verdict=self._verdict or (EndReason.KILLED if fell_with_slot else None),
             exit_code=exit_code,
