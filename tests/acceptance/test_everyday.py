@@ -90,7 +90,8 @@ def test_ctrl_c_says_how_to_go_on_and_how_to_cancel(stack: Stack, script: Script
         assert watching.returncode == 130
         last = said.splitlines()[-1]
         follow, cancel = re.findall(r"\./punctual (logs -f \S+|cancel --execution \S+)", last)
-        assert client.execution(follow.split()[-1]).status == "running"
+        # What is shown may be a second old.
+        wait_for(lambda: client.execution(follow.split()[-1]).status == "running", "it runs on", seconds=5)
         punctual(stack, *cancel.split())
         assert client.wait(follow.split()[-1], timeout_seconds=60).status == "cancelled"
 
