@@ -29,7 +29,7 @@ from cli.webhook_calls import WebhookCalls
 
 POLL_SECONDS = 0.25
 SLOWEST_POLL_SECONDS = 1.0
-LONGEST_POLL_SECONDS = 20
+LONGEST_POLL_SECONDS = 20  # so long the server is asked to wait for something to come
 LONGEST_WAIT_SECONDS = 86_400.0
 
 

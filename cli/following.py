@@ -14,14 +14,13 @@ from typing import NoReturn
 
 import typer
 
-from cli.client import POLL_SECONDS, SLOWEST_POLL_SECONDS, Client
+from cli.client import LONGEST_POLL_SECONDS, POLL_SECONDS, SLOWEST_POLL_SECONDS, Client
 from cli.errors import WaitTimeoutError
 from cli.records import Execution, LogChunk
 from cli.results import Format, write_object
 from cli.terminal import say, write_log
 
-# So long the server is asked to wait for something to come; a person is to see progress, too, which is asked for apart.
-WAIT_SECONDS = 20
+# The server is asked to wait for no longer than this: a person is to see progress, too, which is asked for apart.
 PERSON_WAITS_SECONDS = 1
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -44,7 +43,8 @@ def follow(client: Client, execution_id: str, *, first_attempt: int, deadline: f
         while attempt <= execution.attempt:
             live = attempt == execution.attempt and not execution.has_ended
             asked_at = time.monotonic()
-            wait = min(PERSON_WAITS_SECONDS if person else WAIT_SECONDS, int(deadline - asked_at)) if live else 0
+            patience = PERSON_WAITS_SECONDS if person else LONGEST_POLL_SECONDS
+            wait = min(patience, int(deadline - asked_at)) if live else 0
             page = client.log_page(execution_id, attempt=attempt, after=after, wait_seconds=max(wait, 0))
             yield from page.chunks
             if page.chunks:

@@ -68,10 +68,7 @@ def inputs_of(version: JobVersion) -> Inputs:
 
 
 def find_files(owner: User, inputs: Sequence[InputSpec]) -> dict[str | None, Artifact]:
-    found = use_artifacts(owner=owner, artifact_ids={each.artifact for each in inputs})
-    return {
-        each.path: _uploaded(found.get(each.artifact), f"inputs.{index}.artifact") for index, each in enumerate(inputs)
-    }
+    return _pick_files(inputs, use_artifacts(owner=owner, artifact_ids={each.artifact for each in inputs}))
 
 
 def find_stdin(owner: User, text: str | None, artifact_id: UUID | None) -> dict[str | None, Artifact]:
@@ -109,10 +106,7 @@ def pick_program(spec: JobSpec, stored: Stored) -> Artifact:
 
 
 def pick_inputs(spec: JobSpec, stored: Stored) -> Inputs:
-    inputs: dict[str | None, Artifact] = {
-        each.path: _uploaded(stored.uploads.get(each.artifact), f"inputs.{index}.artifact")
-        for index, each in enumerate(spec.inputs)
-    }
+    inputs = _pick_files(spec.inputs, stored.uploads)
     if spec.stdin is not None:
         inputs[None] = stored.texts[spec.stdin]
     elif spec.stdin_artifact is not None:
@@ -152,6 +146,13 @@ def pick_queue(name: str, found: Mapping[str, Queue]) -> Queue:
 
 def find_artifact(owner: User, artifact_id: UUID | None) -> Artifact:
     return _uploaded(use_artifact(owner=owner, artifact_id=artifact_id), "artifact")
+
+
+def _pick_files(inputs: Sequence[InputSpec], uploads: Mapping[UUID, Artifact]) -> dict[str | None, Artifact]:
+    return {
+        each.path: _uploaded(uploads.get(each.artifact), f"inputs.{index}.artifact")
+        for index, each in enumerate(inputs)
+    }
 
 
 def _uploaded(artifact: Artifact | None, field: str) -> Artifact:
