@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 compile() {
-    uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
+    uv pip compile --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-annotate --quiet \
         --custom-compile-command "sh requirements/compile.sh" --no-emit-index-url --no-emit-find-links \
         "$@"
 }
