@@ -108,6 +108,9 @@ FOLLOW_AGAIN_SECONDS = 2.0
 FOLLOW_HEARTBEAT_SECONDS = 5.0
 
 MAX_WEBHOOKS_PER_OWNER = 20
+MAX_MEMBERS_PER_TEAM = 1000
+# A list of somebody's jobs follows one index for each of them.
+MAX_TEAMS_PER_USER = 20
 # One that is being sent and of which nothing is heard for this long is sent again.
 WEBHOOK_LEASE_SECONDS = 60.0
 # A webhook that nothing could be delivered to for this long is disabled.

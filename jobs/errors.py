@@ -82,6 +82,18 @@ class ScopeTooSmall(PunctualError):
     problem_type = "urn:punctual:scope"
 
 
+class OwnersOnly(PunctualError):
+    """Only the owner of the job, or staff, may do this; its team may look at it, run it, pause it and resume it."""
+
+    problem_type = "urn:punctual:owners-only"
+
+
+class StaffOnly(PunctualError):
+    """Only staff may do this."""
+
+    problem_type = "urn:punctual:staff-only"
+
+
 class NotFound(PunctualError):
     """There is no such thing, or it belongs to somebody else."""
 

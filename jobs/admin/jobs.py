@@ -52,17 +52,17 @@ class VersionInline(ReadOnlyInline[JobVersion]):
 
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin[Job]):
-    list_display = ["name", "status", "owner", "queue", "next_instant", "created_at"]
+    list_display = ["name", "status", "owner", "team", "queue", "next_instant", "created_at"]
     list_filter = [
         "state",
         "current_version__queue",
         "current_version__network",
         ("deleted_at", admin.EmptyFieldListFilter),
     ]
-    list_select_related = ["owner", "current_version__queue"]
+    list_select_related = ["owner", "team", "current_version__queue"]
     search_fields = ["name", "=id"]
     ordering = ["-id"]
-    fields = ["id", "name", "status", "owner", "state", "created_at", "updated_at", "deleted_at"]
+    fields = ["id", "name", "status", "owner", "team", "state", "created_at", "updated_at", "deleted_at"]
     readonly_fields = ["id", "status", "created_at", "updated_at", "deleted_at"]
     inlines = [ScheduleInline, DependencyInline, VersionInline]
 

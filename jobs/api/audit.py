@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from jobs.api.fields import InstantField, StrictSerializer
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.models import Job
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.services.audit_report import What
 from jobs.services.auditing import audit_firings
 
@@ -79,11 +79,11 @@ class Firings(ApiView):
         query, user = read_query(AuditQuery, request), user_of(request)
         job_id = cast("UUID | None", query.get("job_id"))
         if job_id is not None:
-            find(visible_to(user, Job.objects.all()), job_id)
+            find(shared_with(user, Job.objects.all()), job_id)
         audit = audit_firings(
             cast("datetime", query["from"]),
             cast("datetime", query.get("to", datetime.now(UTC))),
-            owner_id=None if user.is_staff else user.pk,
+            owner_id=user.pk if job_id is None and not user.is_staff else None,
             job_id=job_id,
             within_seconds=WITHIN_SECONDS,
         )

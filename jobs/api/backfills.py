@@ -19,7 +19,7 @@ from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
 from jobs.models import Backfill, BackfillState, Job
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.services import backfilling
 
 Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
@@ -53,7 +53,7 @@ class BackfillOutput(serializers.ModelSerializer[Backfill]):
 
 
 def backfills_of(user: User) -> QuerySet[Backfill]:
-    return visible_to(user, Backfill.objects.all(), owner="job__owner")
+    return shared_with(user, Backfill.objects.all(), job="job")
 
 
 class JobBackfill(ApiView):
@@ -62,7 +62,7 @@ class JobBackfill(ApiView):
     def post(self, request: Request, job_id: UUID) -> Create:
         body = read_body(BackfillInput, request)
         user = user_of(request)
-        find(visible_to(user, Job.objects.all()), job_id)
+        find(shared_with(user, Job.objects.all()), job_id)
 
         def create() -> Response:
             backfill = backfilling.request_backfill(
@@ -81,7 +81,7 @@ class JobBackfills(ApiView):
     def get(self, request: Request, job_id: UUID) -> Response:
         read_query(PageQuery, request)
         user = user_of(request)
-        find(visible_to(user, Job.objects.all()), job_id)
+        find(shared_with(user, Job.objects.all()), job_id)
         return page(backfills_of(user).filter(job_id=job_id), request, BackfillOutput)
 
 

@@ -15,12 +15,12 @@ from rest_framework.response import Response
 
 from jobs import storage
 from jobs.api.fields import InstantField
-from jobs.api.jobs import NoInput
+from jobs.api.jobs import NoInput, check_owner
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.models import Execution, ExecutionEvent, Output
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.services import commands, explaining
 from jobs.services.execution_lists import ORDERS, ExecutionFilters, list_executions
 from jobs.services.outputs import delete_outputs
@@ -35,7 +35,10 @@ class ExecutionQuery(PageQuery):
     worker_id = serializers.UUIDField(required=False)
     status = serializers.ChoiceField([s.value for s in State], required=False)
     queue = serializers.CharField(required=False, max_length=63)
-    owner = serializers.CharField(required=False, max_length=150, help_text="A user's name; others' are for staff.")
+    owner = serializers.CharField(
+        required=False, max_length=150, help_text="A user's name; of others, what they share with you."
+    )
+    team = serializers.CharField(required=False, max_length=63, help_text="Of jobs that are shared with this team.")
     retry_of = serializers.UUIDField(required=False, help_text="The one that repeats this execution.")
     scheduled_from = InstantField(required=False, help_text="For this instant or a later one.")
     scheduled_to = InstantField(required=False, help_text="For an instant before this one.")
@@ -47,7 +50,7 @@ class ExecutionQuery(PageQuery):
 
 
 def executions_of(user: User) -> QuerySet[Execution]:
-    return visible_to(user, Execution.objects.select_related("job"), owner="job__owner")
+    return shared_with(user, Execution.objects.select_related("job"), job="job")
 
 
 class Executions(ApiView):
@@ -144,6 +147,6 @@ class ExecutionOutputs(ApiView):
     def delete(self, request: Request, execution_id: UUID) -> Response:
         read_body(NoInput, request)
         user = user_of(request)
-        find(executions_of(user), execution_id)
+        check_owner(user, find(executions_of(user), execution_id).job)
         delete_outputs(execution_id, by=user.get_username())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -136,6 +136,12 @@ class JobInput(StrictSerializer):
     dependencies = DependencyInput(many=True, default=list, max_length=conf.MAX_DEPENDENCIES_PER_JOB)  # type: ignore[call-arg]
     priority = WholeNumberField(default=5, min_value=0, max_value=9)
     queue = TextField(default="default", max_length=63)
+    team = TextField(
+        default=None,
+        allow_null=True,
+        max_length=63,
+        help_text="One of your teams, whose members may look at the job, run it, pause it and resume it.",
+    )
     requirements = RequirementsInput(required=False)
     timeout_seconds = NumberField(default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS)
     deadline_seconds = NumberField(
@@ -172,6 +178,7 @@ def job_spec(values: Mapping[str, Any]) -> JobSpec:
         dependencies=[DependencySpec(d["job"], Condition(d["condition"])) for d in values["dependencies"]],
         priority=values["priority"],
         queue=values["queue"],
+        team=values["team"],
         requirements=Requirements(**requirements) if requirements is not None else Requirements(),
         timeout_seconds=values["timeout_seconds"],
         deadline_seconds=values["deadline_seconds"],

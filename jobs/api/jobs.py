@@ -30,9 +30,10 @@ from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
+from jobs.errors import OwnersOnly
 from jobs.models import Execution, Job, Schedule
 from jobs.querysets.job_status import JobStatus, with_status
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.recurrence import Instant, Kind, preview
 from jobs.services import commands, editing, linting, schedules, submission
 from jobs.services.job_lists import ORDERS, JobFilters, list_jobs
@@ -47,7 +48,10 @@ class JobQuery(PageQuery):
     status = serializers.ChoiceField([s.value for s in JobStatus], required=False)
     queue = serializers.CharField(required=False, max_length=63)
     priority = serializers.IntegerField(required=False, min_value=0, max_value=9)
-    owner = serializers.CharField(required=False, max_length=150, help_text="A user's name; others' are for staff.")
+    owner = serializers.CharField(
+        required=False, max_length=150, help_text="A user's name; of others, what they share with you."
+    )
+    team = serializers.CharField(required=False, max_length=63, help_text="Shared with this team.")
     search = serializers.CharField(required=False, max_length=200, help_text="Part of the name, in any case.")
     name = serializers.CharField(required=False, max_length=200, trim_whitespace=False, help_text="The whole name.")
     deleted = serializers.BooleanField(default=False, help_text="Those that were deleted, instead of the others.")
@@ -75,14 +79,20 @@ class NoInput(StrictSerializer):
 def jobs_of(user: User, *, deleted: bool = False) -> QuerySet[Job]:
     """All that a representation shows, in a number of queries that does not grow with the list."""
     return with_status(
-        visible_to(user, Job.objects.filter(deleted_at__isnull=not deleted))
-        .select_related("owner", "current_version", "current_version__queue")
+        shared_with(user, Job.objects.filter(deleted_at__isnull=not deleted))
+        .select_related("owner", "team", "current_version", "current_version__queue")
         .prefetch_related("schedules", "dependencies", "current_version__inputs", "current_version__secrets")
     )
 
 
 def find_job(user: User, job_id: UUID) -> Job:
-    return find(visible_to(user, Job.objects.filter(deleted_at__isnull=True)), job_id)
+    return find(shared_with(user, Job.objects.filter(deleted_at__isnull=True)), job_id)
+
+
+def check_owner(user: User, job: Job) -> None:
+    """For what a team may not do: whoever changes what runs could read the secrets that its owner has given it."""
+    if not user.is_staff and job.owner_id != user.pk:
+        raise OwnersOnly
 
 
 def _saved(user: User, job_id: UUID) -> dict[str, object]:
@@ -135,7 +145,7 @@ class JobDetail(ApiView):
         """
         edit = job_edit(read_body(JobEditInput, request))
         user = user_of(request)
-        find_job(user, job_id)
+        check_owner(user, find_job(user, job_id))
         editing.edit_job(job_id, edit, when_locked=_unless_edited(request, job_id))
         saved = _saved(user, job_id)
         shown = {name: value for name, value in saved.items() if name != "warnings"}
@@ -146,7 +156,7 @@ class JobDetail(ApiView):
         """Cancels the job and what it runs; its executions stay readable. Once deleted it is not found."""
         read_body(NoInput, request)
         user = user_of(request)
-        find_job(user, job_id)
+        check_owner(user, find_job(user, job_id))
         commands.delete_job(job_id, by=user.get_username(), when_locked=_unless_edited(request, job_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -156,7 +166,7 @@ class JobCancel(ApiView):
     def put(self, request: Request, job_id: UUID) -> Response:
         read_body(NoInput, request)
         user = user_of(request)
-        find_job(user, job_id)
+        check_owner(user, find_job(user, job_id))
         commands.cancel_job(job_id, by=user.get_username(), when_locked=_unless_edited(request, job_id))
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 

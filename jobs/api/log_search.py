@@ -21,7 +21,7 @@ from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.errors import InvalidInput, NotPermitted
 from jobs.log_query import MAX_CHARACTERS, MIN_CHARACTERS, Mode, parse_query
 from jobs.models import Job
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.services.log_search import LogSearch, Position, search_logs
 
 MAX_CURSOR_LENGTH = 300
@@ -90,7 +90,7 @@ class LogsSearch(ApiView):
         if owner_id not in (None, user.pk) and not user.is_staff:
             raise NotPermitted("owner", "Only staff may search the logs of others.")
         if job_id is not None:
-            find(visible_to(user, Job.objects.all()), job_id)
+            find(shared_with(user, Job.objects.all()), job_id)
         search = LogSearch(
             parse_query(str(query["q"]), Mode(str(query["mode"]))),
             owner_id,

@@ -55,6 +55,8 @@ NEEDED: Mapping[str, Mapping[str, Scopes]] = {
     "artifacts/<uuid:artifact_id>/complete": {"POST": SUBMIT},
     "secrets": {"POST": ADMIN},
     "secrets/<uuid:secret_id>": {"PUT": ADMIN, "DELETE": ADMIN},
+    "teams": {"POST": ADMIN},
+    "teams/<uuid:team_id>": {"PATCH": ADMIN, "DELETE": ADMIN},
     "tokens": {"POST": ADMIN},
     "tokens/self": {"GET": (*READ, *WORKER), "DELETE": (*READ, *WORKER)},
     "tokens/<uuid:token_id>": {"DELETE": ADMIN},

@@ -35,6 +35,8 @@ STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.TooManyLogins: HTTPStatus.TOO_MANY_REQUESTS,
     errors.LoginsUncounted: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ScopeTooSmall: HTTPStatus.FORBIDDEN,
+    errors.OwnersOnly: HTTPStatus.FORBIDDEN,
+    errors.StaffOnly: HTTPStatus.FORBIDDEN,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Conflict: HTTPStatus.CONFLICT,
     errors.Changed: HTTPStatus.PRECONDITION_FAILED,

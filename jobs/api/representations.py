@@ -86,6 +86,7 @@ class SecretGrantOutput(serializers.Serializer[Any]):
 class JobOutput(serializers.ModelSerializer[Job]):
     status = serializers.ChoiceField([s.value for s in JobStatus])
     owner = serializers.CharField(source="owner.username")
+    team = serializers.CharField(source="team.name", allow_null=True, default=None)
     version = serializers.IntegerField(source="current_version.number")
     runtime = serializers.CharField(source="current_version.runtime")
     artifact = serializers.UUIDField(source="current_version.artifact_id")
@@ -111,7 +112,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
     class Meta:
         model = Job
         fields = [
-            "id", "name", "status", "owner", "version", "runtime", "artifact", "args", "env", "stdin_artifact",
+            "id", "name", "status", "owner", "team", "version", "runtime", "artifact", "args", "env", "stdin_artifact",
             "inputs", "secrets", "schedules", "dependencies", "priority", "queue", "requirements", "timeout_seconds",
             "deadline_seconds", "retry", "max_concurrency", "overlap", "delivery", "network", "next_instant",
             "paused_at", "paused_note", "created_at", "updated_at", "deleted_at",

@@ -23,6 +23,7 @@ from jobs.models.queue import Queue
 from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.secret import Secret, VersionSecret
+from jobs.models.team import Membership, Team
 from jobs.models.token import LADDER, ApiToken, TokenScope
 from jobs.models.webhook import DeliveryState, Webhook, WebhookDelivery
 from jobs.models.worker import LIVING, Worker, WorkerStatus
@@ -57,6 +58,7 @@ __all__ = [
     "LogIndexMark",
     "LogPack",
     "LogSegment",
+    "Membership",
     "Output",
     "Overlap",
     "OwnerQuota",
@@ -67,6 +69,7 @@ __all__ = [
     "ScheduleVersion",
     "Secret",
     "StoredAnswer",
+    "Team",
     "TokenScope",
     "Trigger",
     "VersionInput",

@@ -46,6 +46,9 @@ class Condition(models.TextChoices):
 class Job(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    team = models.ForeignKey(
+        "jobs.Team", on_delete=models.SET_NULL, null=True, related_name="jobs", db_index=False, help_text="Empty: none."
+    )
     name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.ACTIVE)
     paused_at = models.DateTimeField(null=True, editable=False)
@@ -77,6 +80,13 @@ class Job(models.Model):
             models.Index(fields=["name", "id"], name="job_by_name", condition=Q(deleted_at__isnull=True)),
             models.Index(
                 fields=["owner", "name", "id"], name="job_by_owner_and_name", condition=Q(deleted_at__isnull=True)
+            ),
+            # What its teams share; also what a team that is deleted leaves behind.
+            models.Index(fields=["team", "-id"], name="job_by_team", condition=Q(team__isnull=False)),
+            models.Index(
+                fields=["team", "name", "id"],
+                name="job_by_team_and_name",
+                condition=Q(team__isnull=False, deleted_at__isnull=True),
             ),
             models.Index(fields=["-id"], name="job_deleted", condition=Q(deleted_at__isnull=False)),
             # GET /jobs?status=paused

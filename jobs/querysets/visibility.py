@@ -1,11 +1,16 @@
-"""Tenancy: one rule for every table. What is not visible does not exist for its reader."""
+"""Tenancy: one rule for every table. What is not visible does not exist for its reader.
+
+Jobs, and what belongs to them, are their owner's and the team's that they are shared with; all else is its owner's.
+"""
 
 from __future__ import annotations
 
 from typing import TypeVar
+from uuid import UUID
 
+from django.apps import apps
 from django.contrib.auth.models import User
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 Row = TypeVar("Row", bound=Model)
 
@@ -13,6 +18,21 @@ Row = TypeVar("Row", bound=Model)
 def visible_to(user: User, rows: QuerySet[Row], *, owner: str = "owner") -> QuerySet[Row]:
     """`owner` is the path from a row to the user that it belongs to; staff sees everything."""
     return rows if user.is_staff else rows.filter(**{owner: user})
+
+
+def shared_with(user: User, rows: QuerySet[Row], *, job: str = "") -> QuerySet[Row]:
+    """Jobs, or rows from which the path `job` leads to one: the user's own, and those of their teams."""
+    if user.is_staff:
+        return rows
+    path = f"{job}__" if job else ""
+    theirs, teams = Q(**{f"{path}owner": user}), teams_of(user)
+    return rows.filter(theirs | Q(**{f"{path}team__in": teams}) if teams else theirs)
+
+
+def teams_of(user: User) -> list[UUID]:
+    """Asked beforehand, and each time: as part of a question it would keep Postgres from any index."""
+    rows = apps.get_model("jobs", "Membership").objects.filter(user=user)
+    return list(rows.order_by("team_id").values_list("team_id", flat=True))
 
 
 def viewpoint(user: User) -> str:

@@ -60,14 +60,21 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Rows of any table in the list's order; `fields` are its names for the order's, the last one the id."""
+    """Rows of any table in the list's order; `fields` are its names for the order's, the last one the id.
+
+    `others` are further rows of that table, each with an index of its own: a row may be among several.
+    """
 
     rows: QuerySet[Any]
     fields: tuple[str, ...]
+    others: Sequence[QuerySet[Any]] = ()
 
     def take(self, order: Order, position: Position | None, count: int) -> list[Position]:
-        rows = order.sort(order.after(self.rows, position, self.fields), self.fields)
-        return list(rows.values_list(*self.fields)[:count])
+        first, *others = (
+            order.sort(order.after(rows, position, self.fields), self.fields).values_list(*self.fields)[:count]
+            for rows in (self.rows, *self.others)
+        )
+        return list(order.sort(first.union(*others), self.fields)[:count] if others else first)
 
 
 @dataclass(frozen=True, slots=True)

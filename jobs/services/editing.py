@@ -17,7 +17,7 @@ from jobs import due_window, wakeups
 from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Artifact, Calendar, Condition, Delivery, Execution, Job, JobState, JobVersion, Overlap, Queue
 from jobs.retry_policy import parse_retry_policy
-from jobs.services import artifacts, calendars, endings, job_changes, job_versions, schedules, transitions
+from jobs.services import artifacts, calendars, endings, job_changes, job_versions, schedules, teams, transitions
 from jobs.services.audit_trail import record_all
 from jobs.services.database import bounded
 from jobs.services.dependency_editing import check_graph, edit_dependencies
@@ -51,10 +51,12 @@ def edit_job(job_id: UUID, edit: JobEdit, *, when_locked: Callable[[], None] = l
     asked = _merged(job, edit)
     job_versions.find_queue(asked.queue)
     check_grants(job.owner_id, [] if edit.secrets is KEEP else edit.secrets, lock=False)
+    _team(job.owner_id, edit)
     artifact, files, stdin = _program(job.owner, edit), _files(job.owner, edit), _stdin(job.owner, edit)
     with transaction.atomic(), bounded(statement_seconds=10):
         held = calendars.find_calendars(job.owner_id, [] if edit.schedules is KEEP else asked.schedules, lock=True)
         check_grants(job.owner_id, [] if edit.secrets is KEEP else edit.secrets, lock=True)
+        team_id = _team(job.owner_id, edit)
         if edit.dependencies is not KEEP or edit.schedules is not KEEP:
             lock_dependencies_of(job.owner_id)
         job = lock_job_and_schedules(job_id)
@@ -67,7 +69,9 @@ def edit_job(job_id: UUID, edit: JobEdit, *, when_locked: Callable[[], None] = l
         schedules.settle_until(now, [job_id], ending=plan.ending)
         if edit.name is not KEEP:
             job.name = spec.name
-        job.save(update_fields=["name", "updated_at"])
+        if edit.team is not KEEP:
+            job.team_id = team_id
+        job.save(update_fields=["name", "team", "updated_at"])
         program = artifact or _version(job).artifact
         inputs = _inputs(_version(job), files, stdin)
         job_versions.check_room(spec, program, inputs, read_sizes(job.owner_id, spec.secrets, lock=False))
@@ -147,6 +151,7 @@ def _spec_of(job: Job, present: Mapping[UUID, ScheduleSpec]) -> JobSpec:
         dependencies=[DependencySpec(d.upstream_id, Condition(d.condition)) for d in job.dependencies.all()],
         priority=version.priority,
         queue=version.queue.name,
+        team=job.team.name if job.team else None,
         requirements=Requirements(
             version.cpu, version.memory_mb, version.disk_mb, version.capabilities, version.resources
         ),
@@ -164,6 +169,12 @@ def _version(job: Job) -> JobVersion:
     if job.current_version is None:
         raise Conflict  # it is just being submitted
     return job.current_version
+
+
+def _team(owner_id: int, edit: JobEdit) -> UUID | None:
+    """Of an edit that says one: where a job is already it stays, whether or not its owner is a member still."""
+    asked = None if edit.team is KEEP else edit.team
+    return teams.pick_team(asked, teams.find_teams(owner_id, [asked]))
 
 
 def _program(owner: User, edit: JobEdit) -> Artifact | None:

@@ -17,10 +17,10 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from jobs import sql
-from jobs.models import Attempt, Execution, Job, JobVersion, Queue
+from jobs.models import Attempt, Execution, Job, JobVersion, Queue, Team
 from jobs.models.execution import LONG, UNSUCCESSFUL, ended_long_after, fired_long_after
 from jobs.models.ids import first_id
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.querysets.walking import MAX_SECONDS, Listing, Order, Path, Position, Source, Walk, planned_without
 from jobs.states import ACTIVE, WAITING, values
 
@@ -45,6 +45,7 @@ class ExecutionFilters:
     status: str | None = None
     queue: str | None = None
     owner: str | None = None
+    team: str | None = None
     retry_of: UUID | None = None
     scheduled_from: datetime | None = None
     scheduled_to: datetime | None = None
@@ -63,12 +64,14 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     # Looked up beforehand: the planner cannot know how many executions a name stands for.
     queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
     owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
+    team = Team.objects.filter(name=filters.team).first() if filters.team is not None else None
     columns = {
         "job_id": filters.job_id,
         "worker_id": filters.worker_id,
         "state": filters.status,
         "queue_id": queue and queue.pk,
         "job__owner": owner,
+        "job__team": team,
         "retry_of": filters.retry_of,
         "scheduled_for__gte": filters.scheduled_from,
         "scheduled_for__lt": filters.scheduled_to,
@@ -80,19 +83,20 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     walked = _walked(filters, wanted, order)
     rows, match = Execution.objects.filter(**walked), Execution.objects.filter(**wanted)
     # What is walked tells by its length how much there is: of another's job it must be nothing.
-    hidden = filters.job_id is not None and not visible_to(user, Job.objects.filter(id=filters.job_id)).exists()
-    if hidden or (filters.queue is not None and queue is None) or (filters.owner is not None and owner is None):
+    hidden = filters.job_id is not None and not shared_with(user, Job.objects.filter(id=filters.job_id)).exists()
+    named = ((filters.queue, queue), (filters.owner, owner), (filters.team, team))
+    if hidden or any(name is not None and found is None for name, found in named):
         rows = rows.none()
     if not order.by_id:
         match = match.filter(ended_at__isnull=False)
     own_job = filters.job_id is not None and order.by_id
     return Listing(
-        match=visible_to(user, match, owner="job__owner"),
+        match=shared_with(user, match, job="job"),
         order=order,
         walk=Walk(rows, order.fields),
         filtered=bool(wanted.keys() - walked.keys()) or not (user.is_staff or own_job),
         sources=[*_sources(filters), *_in_time(rows, filters)],
-        paths=partial(_paths, user, filters, queue, owner, descending=order.descending) if order.by_id else tuple,
+        paths=partial(_paths, user, filters, queue, owner, team, descending=order.descending) if order.by_id else tuple,
     )
 
 
@@ -143,20 +147,25 @@ def _in_time(rows: QuerySet[Execution], filters: ExecutionFilters) -> Iterator[S
 
 
 def _paths(
-    user: User, filters: ExecutionFilters, queue: Queue | None, owner: User | None, *, descending: bool
+    user: User,
+    filters: ExecutionFilters,
+    queue: Queue | None,
+    owner: User | None,
+    team: Team | None,
+    *,
+    descending: bool,
 ) -> Iterator[Path]:
-    """Through the jobs of an owner or of a queue, if these are few."""
+    """Through the jobs of an owner, a team or a queue, if these are few."""
     if filters.job_id is not None:
         return
-    if owner is not None or not user.is_staff:
-        own = visible_to(user, Job.objects.all())
-        yield from _through(
-            (own if owner is None else own.filter(owner=owner)).values_list("id", flat=True), descending
-        )
+    if owner is not None or team is not None or not user.is_staff:
+        asked = {"owner": owner, "team": team}
+        jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
+        yield from _through(shared_with(user, jobs).values_list("id", flat=True), descending)
     if queue is not None:
         # Whatever queue an execution stands or stood in, a version of its job names it.
-        jobs = JobVersion.objects.filter(queue=queue).values_list("job_id", flat=True).distinct()
-        yield from _through(jobs, descending)
+        versions = JobVersion.objects.filter(queue=queue)
+        yield from _through(versions.values_list("job_id", flat=True).distinct(), descending)
 
 
 def _through(jobs: QuerySet[Any, UUID], descending: bool) -> Iterator[Path]:

@@ -71,6 +71,7 @@ class JobEdit:
     dependencies: Sequence[DependencySpec] | Keep = KEEP
     priority: int | Keep = KEEP
     queue: str | Keep = KEEP
+    team: str | Keep | None = KEEP
     requirements: Mapping[str, object] | Keep = KEEP  # what is left out of it stays too
     timeout_seconds: float | Keep = KEEP
     deadline_seconds: float | Keep | None = KEEP

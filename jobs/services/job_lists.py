@@ -13,10 +13,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import StrIndex, Upper
 from django.db.models.lookups import GreaterThan
 
-from jobs.models import Execution, Job, JobVersion, Queue, Schedule
+from jobs.models import Execution, Job, JobVersion, Queue, Schedule, Team
 from jobs.models.execution import UNSUCCESSFUL
 from jobs.querysets.job_status import JobStatus, with_status
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with, teams_of
 from jobs.querysets.walking import Listing, Order, Source, Walk
 from jobs.states import STARTED, values
 
@@ -38,6 +38,7 @@ class JobFilters:
     queue: str | None = None
     priority: int | None = None
     owner: str | None = None
+    team: str | None = None
     search: str | None = None
     name: str | None = None
     deleted: bool = False
@@ -48,22 +49,33 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     # Looked up beforehand: the planner cannot know how many jobs a name stands for.
     queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
     owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
-    jobs = visible_to(user, Job.objects.filter(deleted_at__isnull=not filters.deleted))
+    team = Team.objects.filter(name=filters.team).first() if filters.team is not None else None
+    everything = Job.objects.filter(deleted_at__isnull=not filters.deleted)
+    unknown = (
+        (filters.queue is not None and queue is None)
+        or (filters.owner is not None and owner is None)
+        or (filters.team is not None and team is None)
+    )
+    if unknown:
+        everything = everything.none()
+    if filters.name is not None and not filters.deleted:
+        everything = everything.filter(name=filters.name)
+    jobs = shared_with(user, everything)
     if owner is not None:
         jobs = jobs.filter(owner=owner)
-    if (filters.queue is not None and queue is None) or (filters.owner is not None and owner is None):
-        jobs = jobs.none()
-    if filters.name is not None and not filters.deleted:
-        jobs = jobs.filter(name=filters.name)
+    if team is not None:
+        jobs = jobs.filter(team=team)
     columns = {
         "status": filters.status,
         "current_version__queue": queue,
         "current_version__priority": filters.priority,
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
-    match, walk, sources = with_status(jobs).filter(**wanted), Walk(jobs, order.fields), [*_sources(filters, queue)]
+    match, sources = with_status(jobs).filter(**wanted), [*_sources(filters, queue)]
+    (first, *others), exact = ([everything], True) if unknown else _shares(user, everything, owner, team)
+    walk = Walk(first, order.fields, others)
     searched = None
-    filtered = bool(wanted) or filters.search is not None
+    filtered = bool(wanted) or filters.search is not None or not exact
     if filters.name is not None and filters.deleted:
         # The indexes by name are of those that are not deleted: these are found as by a search.
         match, filtered = match.filter(name=filters.name), True
@@ -77,7 +89,7 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     by_firing = order.fields[0] == "next_fire_at"
     if by_firing:
         match, walk = _with_next_fire(match), Walk(_first_schedules(), ("next_fire_at", "job_id"))
-        if owner is not None or filters.name is not None or not user.is_staff:
+        if any(each is not None for each in (owner, team, filters.name)) or not user.is_staff:
             sources.append(Source(((jobs, "id"),)))
         searched = None if searched is None else _with_next_fire(searched)
     return Listing(
@@ -88,6 +100,21 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
         sources=sources,
         searched=searched,
     )
+
+
+def _shares(user: User, rows: QuerySet[Job], owner: User | None, team: Team | None) -> tuple[list[QuerySet[Job]], bool]:
+    """What each index holds of the list, and whether nothing else is among it. Nothing that the user may not see is."""
+    own = rows.filter(owner=user)
+    if user.is_staff:
+        theirs = rows if owner is None else rows.filter(owner=owner)
+        return ([theirs], True) if team is None else ([rows.filter(team=team)], owner is None)
+    teams = teams_of(user)
+    if team is not None:
+        return ([rows.filter(team=team)], owner is None) if team.pk in teams else ([own], False)
+    if owner == user:
+        return [own], True
+    shared = [rows.filter(team=each) for each in teams]
+    return ([own, *shared], True) if owner is None else (shared or [rows.none()], False)
 
 
 def _sources(filters: JobFilters, queue: Queue | None) -> Iterator[Source]:

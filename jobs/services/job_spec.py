@@ -92,6 +92,7 @@ class JobSpec:
     dependencies: Sequence[DependencySpec] = ()
     priority: int = 5
     queue: str = "default"
+    team: str | None = None  # the name of one of the owner's, who may look at the job and operate it
     requirements: Requirements = field(default_factory=Requirements)
     timeout_seconds: float = 3600
     deadline_seconds: float | None = None  # for all attempts together; None: no deadline

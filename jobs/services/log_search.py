@@ -20,9 +20,9 @@ from psycopg import errors
 
 from jobs import conf, sql
 from jobs.log_query import LogQuery
-from jobs.models import Execution
+from jobs.models import Execution, Job
 from jobs.models.ids import first_id
-from jobs.querysets.visibility import visible_to
+from jobs.querysets.visibility import shared_with
 from jobs.services.database import bounded
 from jobs.services.log_indexing import read_reached_at
 
@@ -139,7 +139,7 @@ def search_logs(
     within_seconds: float = conf.LOG_SEARCH_SECONDS,
 ) -> FoundLines:
     """Only what the user may see, whatever the search asks for."""
-    owner_id = search.owner_id if user.is_staff else user.pk
+    owner_id = search.owner_id if user.is_staff else _whose(user, search.job_id)
     # Before anything is looked at: it promises no more than what was there.
     reached_at = read_reached_at()
     hunt = _Hunt(user, replace(search, owner_id=owner_id), limit, after, deadline=time.monotonic() + within_seconds)
@@ -147,6 +147,12 @@ def search_logs(
     while not hunt.over and not hunt.late:
         hunt.step()
     return FoundLines(hunt.lines, hunt.following(), hunt.over, reached_at)
+
+
+def _whose(user: User, job_id: UUID | None) -> int:
+    """Of all logs only one's own are searched; of a job that is shared with one, its owner's."""
+    job = None if job_id is None else shared_with(user, Job.objects.filter(id=job_id)).first()
+    return user.pk if job is None else job.owner_id
 
 
 class _Hunt:
@@ -283,7 +289,7 @@ class _Hunt:
         """What the API would not show is not found either, though its text may still lie in its day."""
         if not ids:
             return {}
-        rows = visible_to(self._user, Execution.objects.filter(id__in=ids), owner="job__owner")
+        rows = shared_with(self._user, Execution.objects.filter(id__in=ids), job="job")
         with transaction.atomic(), bounded(statement_seconds=WALK_SECONDS):
             return {key: (job_id, name) for key, job_id, name in rows.values_list("id", "job_id", "job__name")}
 

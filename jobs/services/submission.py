@@ -18,7 +18,7 @@ from django.db import transaction
 from jobs import due_window, wakeups
 from jobs.errors import InvalidInput
 from jobs.models import Calendar, Dependency, Job, JobVersion, Schedule, Trigger, VersionInput, VersionSecret
-from jobs.services import calendars, job_changes, job_versions, schedules, transitions
+from jobs.services import calendars, job_changes, job_versions, schedules, teams, transitions
 from jobs.services.artifacts import hold_artifacts
 from jobs.services.audit_trail import record_all
 from jobs.services.database import bounded
@@ -63,6 +63,7 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
     queues = job_versions.find_queues([spec.queue for spec in specs])
     upstreams = read_upstreams(owner.pk, (each for spec in specs for each in spec.dependencies))
     sizes = read_sizes(owner.pk, _secrets(specs), lock=False)
+    own_teams = teams.find_teams(owner.pk, [spec.team for spec in specs])
     now = schedules.database_now()
     planned = []
     for index, spec in enumerate(specs):
@@ -72,6 +73,7 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
             job_versions.pick_queue(spec.queue, queues)
             check_upstreams(spec.dependencies, upstreams)
             check_sizes(spec.secrets, sizes)
+            teams.pick_team(spec.team, own_teams)
     # Last: nothing is stored for what is refused anyway.
     stored = job_versions.find_stored(owner, specs)
     jobs = []
@@ -89,6 +91,7 @@ def store_jobs(prepared: Prepared) -> list[Job]:
     with transaction.atomic(), bounded(statement_seconds=10):
         prepared = _with_locked_calendars(prepared)
         _lock_secrets(prepared)
+        own_teams = teams.find_teams(prepared.owner.pk, [each.spec.team for each in prepared.jobs])
         check_room_for_jobs(prepared.owner.pk, len(prepared.jobs))
         jobs, versions = [], []
         planned: list[Schedule] = []
@@ -96,7 +99,9 @@ def store_jobs(prepared: Prepared) -> list[Job]:
         secrets: list[VersionSecret] = []
         edges: list[Dependency] = []
         for each in prepared.jobs:
-            job = Job(owner=prepared.owner, name=each.spec.name)
+            with naming(each.where):
+                team_id = teams.pick_team(each.spec.team, own_teams)
+            job = Job(owner=prepared.owner, name=each.spec.name, team_id=team_id)
             # Each names the other: who refers to what is checked when all of it is there.
             job.current_version = version = JobVersion(job=job, number=1, **each.version)
             inputs += [VersionInput(version=version, path=path, artifact=file) for path, file in each.inputs.items()]

@@ -18,15 +18,16 @@ from django.urls import URLPattern
 from rest_framework.test import APIClient
 
 from jobs.api.urls import urlpatterns
-from jobs.models import Artifact, Backfill, Calendar, Execution, Queue, Secret, TokenScope
+from jobs.models import Artifact, Backfill, Calendar, Execution, Job, Queue, Secret, TokenScope
+from jobs.services.teams import create_team
 from jobs.services.tokens import new_secret, store_token
 from jobs.services.webhooks import create_webhook, ping_webhook
-from tests.factories import make_execution, make_job, make_schedule
+from tests.factories import make_execution, make_job, make_schedule, make_user
 from tests.integration.api.conftest import API, client_of
 from tests.integration.api.rest_workers import chunk, join, worker_client
 
 METHODS = ("get", "post", "put", "patch", "delete")
-PEOPLE = ("anonymous", "other", "read_token", "worker_token", "owner", "staff")
+PEOPLE = ("anonymous", "other", "mate", "read_token", "worker_token", "owner", "staff")
 
 
 @dataclass(frozen=True)
@@ -35,57 +36,62 @@ class Rule:
 
     anonymous: int = 401
     other: int | None = 404
+    mate: int | None = 404  # of a team that the owner's job is shared with
     worker_token: int | None = 403
     owner: int | None = None
     staff: int | None = None
 
 
 OWN = Rule()  # one's own things; for others they do not exist
-SHARED = Rule(other=None)  # a list of one's own things, or what everybody who is logged in may see or make
-WORKERS = Rule(other=403, worker_token=404, owner=403, staff=403)  # a worker's own; another worker's does not exist
-JOINING = Rule(other=403, worker_token=None, owner=403, staff=403)
-OPEN = Rule(anonymous=200, other=None, worker_token=None)
-DRAIN = Rule(other=403, worker_token=404, owner=403)
-LOGIN = Rule(anonymous=400, other=None, worker_token=None)
+TEAMS = Rule(mate=None)  # of a job: to be looked at and operated by the team that it is shared with
+OWNERS = Rule(mate=403)  # of a job: what changes or ends it
+SHARED = Rule(other=None, mate=None)  # a list of one's own things, or what everybody who is logged in may see or make
+WORKERS = Rule(other=403, mate=403, worker_token=404, owner=403, staff=403)  # a worker's own; no other worker's
+JOINING = Rule(other=403, mate=403, worker_token=None, owner=403, staff=403)
+OPEN = Rule(anonymous=200, other=None, mate=None, worker_token=None)
+DRAIN = Rule(other=403, mate=403, worker_token=404, owner=403)
+LOGIN = Rule(anonymous=400, other=None, mate=None, worker_token=None)
+STAFF = Rule(other=403, mate=403, owner=403)
+STAFFS_TEAM = Rule(mate=403, owner=403)  # for those who are not in it, it does not exist
 
 EXPECTED: dict[tuple[str, str], Rule] = {
     ("jobs", "get"): SHARED,
     ("jobs", "post"): SHARED,
     ("jobs/bulk", "post"): SHARED,
     ("schedules/preview", "post"): SHARED,
-    ("jobs/<uuid:job_id>", "get"): OWN,
-    ("jobs/<uuid:job_id>", "patch"): OWN,
-    ("jobs/<uuid:job_id>", "delete"): OWN,
-    ("jobs/<uuid:job_id>/cancel", "put"): OWN,
-    ("jobs/<uuid:job_id>/pause", "post"): OWN,
-    ("jobs/<uuid:job_id>/resume", "post"): OWN,
-    ("jobs/<uuid:job_id>/execute", "post"): OWN,
-    ("jobs/<uuid:job_id>/next", "get"): OWN,
-    ("jobs/<uuid:job_id>/backfill", "post"): OWN,
-    ("jobs/<uuid:job_id>/backfills", "get"): OWN,
-    ("backfills/<uuid:backfill_id>/cancel", "put"): OWN,
+    ("jobs/<uuid:job_id>", "get"): TEAMS,
+    ("jobs/<uuid:job_id>", "patch"): OWNERS,
+    ("jobs/<uuid:job_id>", "delete"): OWNERS,
+    ("jobs/<uuid:job_id>/cancel", "put"): OWNERS,
+    ("jobs/<uuid:job_id>/pause", "post"): TEAMS,
+    ("jobs/<uuid:job_id>/resume", "post"): TEAMS,
+    ("jobs/<uuid:job_id>/execute", "post"): TEAMS,
+    ("jobs/<uuid:job_id>/next", "get"): TEAMS,
+    ("jobs/<uuid:job_id>/backfill", "post"): TEAMS,
+    ("jobs/<uuid:job_id>/backfills", "get"): TEAMS,
+    ("backfills/<uuid:backfill_id>/cancel", "put"): TEAMS,
     ("calendars", "get"): SHARED,
     ("calendars", "post"): SHARED,
     ("calendars/<uuid:calendar_id>", "get"): OWN,
     ("calendars/<uuid:calendar_id>", "patch"): OWN,
     ("calendars/<uuid:calendar_id>", "delete"): OWN,
     ("executions", "get"): SHARED,
-    ("executions/<uuid:execution_id>", "get"): OWN,
-    ("executions/<uuid:execution_id>/cancel", "put"): OWN,
-    ("executions/<uuid:execution_id>/retry", "post"): OWN,
-    ("executions/<uuid:execution_id>/attempts", "get"): OWN,
-    ("executions/<uuid:execution_id>/events", "get"): OWN,
-    ("executions/<uuid:execution_id>/explain", "get"): OWN,
-    ("executions/<uuid:execution_id>/logs", "get"): OWN,
+    ("executions/<uuid:execution_id>", "get"): TEAMS,
+    ("executions/<uuid:execution_id>/cancel", "put"): TEAMS,
+    ("executions/<uuid:execution_id>/retry", "post"): TEAMS,
+    ("executions/<uuid:execution_id>/attempts", "get"): TEAMS,
+    ("executions/<uuid:execution_id>/events", "get"): TEAMS,
+    ("executions/<uuid:execution_id>/explain", "get"): TEAMS,
+    ("executions/<uuid:execution_id>/logs", "get"): TEAMS,
     ("executions/<uuid:execution_id>/logs", "post"): WORKERS,
-    ("executions/<uuid:execution_id>/outputs", "get"): OWN,
+    ("executions/<uuid:execution_id>/outputs", "get"): TEAMS,
     ("executions/<uuid:execution_id>/outputs", "post"): WORKERS,
-    ("executions/<uuid:execution_id>/outputs", "delete"): OWN,
+    ("executions/<uuid:execution_id>/outputs", "delete"): OWNERS,
     ("executions/<uuid:execution_id>/start", "post"): WORKERS,
     ("executions/<uuid:execution_id>/complete", "post"): WORKERS,
     ("dead-letters", "get"): SHARED,
-    ("dead-letters/<uuid:execution_id>/redrive", "post"): OWN,
-    ("dead-letters/<uuid:execution_id>/dismiss", "post"): OWN,
+    ("dead-letters/<uuid:execution_id>/redrive", "post"): TEAMS,
+    ("dead-letters/<uuid:execution_id>/dismiss", "post"): TEAMS,
     ("artifacts", "get"): SHARED,
     ("artifacts", "post"): SHARED,
     ("artifacts/<uuid:artifact_id>", "get"): OWN,
@@ -96,10 +102,15 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("secrets/<uuid:secret_id>", "get"): OWN,
     ("secrets/<uuid:secret_id>", "put"): OWN,
     ("secrets/<uuid:secret_id>", "delete"): OWN,
+    ("teams", "get"): SHARED,
+    ("teams", "post"): STAFF,
+    ("teams/<uuid:team_id>", "get"): TEAMS,
+    ("teams/<uuid:team_id>", "patch"): STAFFS_TEAM,
+    ("teams/<uuid:team_id>", "delete"): STAFFS_TEAM,
     ("tokens", "get"): SHARED,
     ("tokens", "post"): SHARED,
-    ("tokens/self", "get"): Rule(other=None, worker_token=None),
-    ("tokens/self", "delete"): Rule(other=None, worker_token=None),
+    ("tokens/self", "get"): Rule(other=None, mate=None, worker_token=None),
+    ("tokens/self", "delete"): Rule(other=None, mate=None, worker_token=None),
     ("tokens/<uuid:token_id>", "get"): OWN,
     ("tokens/<uuid:token_id>", "delete"): OWN,
     ("login", "post"): LOGIN,
@@ -191,6 +202,7 @@ class World:
         return call(self.address(route)) if method == "get" else call(self.address(route), body, format="json")
 
 
+SHARED_WITH_TEAM = ("job_id", "execution_id", "letter", "backfill_id", "team_id", "artifact_id")
 FENCE = {"incarnation": 1, "attempt": 1}
 WRITES: dict[str, dict[str, Any]] = {
     "logs": {"chunks": [chunk(0, b"x")]},
@@ -202,7 +214,9 @@ WRITES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient, bucket: None) -> World:
-    job = make_job(owner=owner)
+    job, mate = make_job(owner=owner), make_user()
+    team = create_team(name="team", members=[owner.username, mate.username])
+    Job.objects.filter(id=job.id).update(team=team)
     make_schedule(job=job)
     execution, letter = make_execution(job=job), make_execution(job=job)
     worker = join(name="owned")
@@ -225,12 +239,14 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
             "token_id": store_token(owner=owner, name="other", secret=new_secret()).id,
             "webhook_id": webhook.id,
             "delivery_id": ping_webhook(webhook.id).id,
+            "team_id": team.id,
             "worker_id": worker.id,
             "queue_id": Queue.objects.get(name="default").id,
         },
         clients={
             "anonymous": APIClient(),
             "other": stranger,
+            "mate": client_of(mate),
             "read_token": client_of(owner, TokenScope.READ),
             "worker_token": worker_client()[0],
             "owner": client,
@@ -274,7 +290,10 @@ def test_who_may_not_is_refused_and_nothing_changes(world: World) -> None:
 
 def test_who_may_is_let_in_and_sees_nothing_of_others(world: World) -> None:
     """Each from the same beginning: what one request changes is taken back before the next."""
-    owned = {str(value) for name, value in world.ids.items() if name not in ("worker_id", "queue_id")}
+    everybodys = {"worker_id", "queue_id"}
+    owned = {str(value) for name, value in world.ids.items() if name not in everybodys}
+    # What a job is made of is shown with it; where it comes from is not.
+    kept = owned - {str(world.ids[name]) for name in SHARED_WITH_TEAM}
     wrong = {}
     for route, method in ROUTES:
         for who in PEOPLE:
@@ -285,6 +304,7 @@ def test_who_may_is_let_in_and_sees_nothing_of_others(world: World) -> None:
                 transaction.set_rollback(True)
             if response.status_code in (401, 403, 404, 405) or response.status_code >= 500:
                 wrong[who, method, route] = str(response.status_code)
-            elif who in ("other", "worker_token") and any(value in response.content.decode() for value in owned):
+            hidden = kept if who == "mate" else owned if who in ("other", "worker_token") else set()
+            if any(value in response.getvalue().decode() for value in hidden):
                 wrong[who, method, route] = "shows what belongs to the owner"
     assert wrong == {}

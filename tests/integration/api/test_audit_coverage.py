@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from jobs.api.urls import urlpatterns
 from jobs.models import AuditEntry
 from jobs.protocol import Report
-from jobs.services import backfilling, calendars, commands, secrets, webhooks
+from jobs.services import backfilling, calendars, commands, secrets, teams, webhooks
 from jobs.services.artifacts import announce_artifact
 from jobs.services.attempts import finish_attempt
 from jobs.services.tokens import new_secret, store_token
@@ -89,6 +89,10 @@ def artifact(owner: User) -> object:
     return announce_artifact(owner=owner, sha256="a" * 64, size=1).artifact.id
 
 
+def team(owner: User) -> object:
+    return teams.create_team(name="payments", members=[owner.username]).id
+
+
 def token(owner: User) -> object:
     return store_token(owner=owner, name="another", secret=new_secret()).id
 
@@ -141,6 +145,9 @@ CHANGES = {
     "POST secrets": Call("secret.created", nothing, {"name": "password", "value": "correct horse"}),
     "PUT secrets/{}": Call("secret.rotated", secret, {"value": "another horse"}),
     "DELETE secrets/{}": Call("secret.deleted", secret),
+    "POST teams": Call("team.created", nothing, {"name": "payments"}, by_staff=True),
+    "PATCH teams/{}": Call("team.edited", team, {"members": []}, by_staff=True),
+    "DELETE teams/{}": Call("team.deleted", team, by_staff=True),
     "POST tokens": Call("token.created", nothing, {"name": "laptop", "scope": "read"}),
     "DELETE tokens/{}": Call("token.revoked", token),
     "DELETE tokens/self": Call("token.revoked", nothing),

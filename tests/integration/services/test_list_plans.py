@@ -16,12 +16,13 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from benchmarks.catalogue import TABLES, Catalogue, make_catalogue
 from jobs.api.executions import ExecutionQuery
 from jobs.api.jobs import JobQuery
-from jobs.models import DeadLetter, Job
+from jobs.models import DeadLetter, Job, Membership, Team
 from jobs.querysets import walking
 from jobs.querysets.job_status import JobStatus
 from jobs.querysets.walking import Listing, walk_page
@@ -41,6 +42,7 @@ JOB_EXAMPLES: dict[str, list[Any]] = {
     "queue": ["rare", "default"],
     "priority": [9, 3],
     "owner": ["few", "many"],
+    "team": ["small"],
     "search": ["zebra", "report", "e"],
     "name": ["zebra 7", "nobody"],
     "deleted": [True],
@@ -51,6 +53,7 @@ EXECUTION_EXAMPLES: dict[str, list[Any]] = {
     "status": [state.value for state in State],
     "queue": ["rare", "default"],
     "owner": ["few", "many"],
+    "team": ["small"],
     "retry_of": [uuid4()],
     "scheduled_from": [HOUR_AGO],
     "scheduled_to": [HOUR_AGO],
@@ -74,6 +77,9 @@ OWN_INDEXES: list[tuple[str, str, dict[str, Any], str]] = [
     ("jobs", "-created", {"name": "nobody", "owner": "few"}, "job_by_owner_and_name"),
     ("jobs", "-created", {"owner": "few"}, "job_live_by_owner"),
     ("jobs", "name", {"owner": "few"}, "job_by_owner_and_name"),
+    ("jobs", "-created", {"team": "small"}, "job_by_team"),
+    ("jobs", "name", {"team": "small"}, "job_by_team_and_name"),
+    ("executions", "-created", {"team": "small"}, "execution_list_by_job"),
     ("executions", "-created", {"owner": "few"}, "execution_list_by_job"),
     ("executions", "-created", {"queue": "rare"}, "execution_list_by_job"),
     ("executions", "-ended_at", {}, "execution_ended"),
@@ -93,6 +99,11 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     monkeypatch.setattr(walking, "SECONDS", 0)
     monkeypatch.setattr(walking, "SEARCH_SECONDS", 5)
     made = make_catalogue(20_000, 60_000)
+    # Another's jobs, some of them, and all of hers.
+    small = Team.objects.create(name="small")
+    Membership.objects.create(team=small, user=made.few)
+    shared = Job.objects.filter(owner=made.many).order_by("name").values("id")[:200]
+    Job.objects.filter(Q(id__in=shared) | Q(owner=made.few)).update(team=small)
     with connection.cursor() as cursor:
         # As vacuum does; until then a search reads what is new one by one.
         cursor.execute("SELECT gin_clean_pending_list('job_search')")
