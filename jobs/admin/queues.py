@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from jobs.admin.read_only import ModelAdmin
 from jobs.errors import InvalidInput
 from jobs.models import Queue
-from jobs.services.queues import delete_queue, pause_queues, resume_queues, save_queue
+from jobs.services.queues import DEFAULT, delete_queue, pause_queues, resume_queues, save_queue
 
 
 @admin.register(Queue)
@@ -41,9 +41,12 @@ class QueueAdmin(ModelAdmin[Queue]):
     def delete_model(self, request: HttpRequest, obj: Queue) -> None:
         delete_queue(obj)
 
+    def has_delete_permission(self, request: HttpRequest, obj: Queue | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or obj.name != DEFAULT)
+
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Queue]) -> None:
         with transaction.atomic():
-            for queue in queryset:
+            for queue in queryset.exclude(name=DEFAULT):
                 delete_queue(queue)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

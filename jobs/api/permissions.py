@@ -66,6 +66,8 @@ NEEDED: Mapping[str, Mapping[str, Scopes]] = {
     "webhooks/<uuid:webhook_id>/rotate": {"POST": ADMIN},
     "webhooks/<uuid:webhook_id>/ping": {"POST": OPERATE},
     "webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver": {"POST": OPERATE},
+    "queues": {"POST": ADMIN},
+    "queues/<uuid:queue_id>": {"PATCH": OPERATE, "DELETE": ADMIN},
     "workers/terms": {"GET": WORKER},
     "workers/register": {"POST": WORKER},
     "workers/<uuid:worker_id>/heartbeat": {"POST": WORKER},

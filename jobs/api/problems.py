@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import psycopg
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, InternalError, OperationalError
+from django.db import IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -92,6 +92,11 @@ def problem_response(error: Exception, context: Mapping[str, object]) -> HttpRes
             response = Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail).response()
         case SuspiciousOperation():
             response = Problem(HTTPStatus.BAD_REQUEST, "The request is malformed.").response()
+        case IntegrityError() if isinstance(error.__cause__, psycopg.errors.ForeignKeyViolation):
+            # Such as a queue that staff deletes while somebody submits a job to it.
+            response = _of_ours(
+                errors.Conflict("Something that the request names was just deleted; look, and try again.")
+            )
         case OperationalError() | InterfaceError() | psycopg.OperationalError():
             logger.warning("The database did not answer: %s", error)
             response = _try_again("The database does not answer; try again in a moment.")

@@ -21,6 +21,7 @@ from jobs.api import (
     jobs,
     log_search,
     problems,
+    queues,
     schedules,
     secrets,
     teams,
@@ -108,8 +109,8 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/drain", worker_standing.WorkerDrain.as_view()),
     path("workers/<uuid:worker_id>/leave", worker_standing.WorkerLeave.as_view()),
     path("usage", usage.Usage.as_view()),
-    path("queues", fleet.Queues.as_view()),
-    path("queues/<uuid:queue_id>", fleet.QueueDetail.as_view()),
+    path("queues", queues.Queues.as_view()),
+    path("queues/<uuid:queue_id>", queues.QueueDetail.as_view()),
     path("schema", Schema.as_view(), name="schema"),
     path("docs", Docs.as_view(url_name="schema"), name="docs"),
     # Also while DEBUG shows its own pages for addresses that do not exist.

@@ -5,28 +5,42 @@ Invariant: one pass at a time places what is in a queue, also while the queue mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from jobs import wakeups
-from jobs.errors import InvalidInput
-from jobs.models import Execution, Queue
+from jobs.errors import Conflict, InvalidInput
+from jobs.models import Execution, JobVersion, Queue
 from jobs.services.audit_trail import Change, record, record_all
 from jobs.services.database import bounded
 from jobs.services.locking import UNFINISHED, lock_placement
 
+DEFAULT = "default"
 EDITABLE = ("pool", "priority", "max_concurrency", "aging_seconds", "paused")
 
 
-def save_queue(queue: Queue, *, changed: Collection[str] | None = None) -> None:
+def create_queue(**fields: object) -> Queue:
+    queue = Queue(**fields)
+    try:
+        save_queue(queue)
+    except IntegrityError:
+        raise Conflict(f"There is a queue {queue.name!r} already; choose another name.") from None
+    return queue
+
+
+def save_queue(
+    queue: Queue, *, changed: Collection[str] | None = None, when_locked: Callable[[], None] = lambda: None
+) -> None:
     """A new queue, or what is `changed` of one: it changes between two passes, and what waits in it is looked at now.
 
-    What is not changed is left as it is by now: somebody may have paused the queue since it was read.
+    What is not changed is left as it is by now: somebody may have paused the queue since it was read. `when_locked` is
+    called once nobody else can edit it: what it raises refuses the edit.
     """
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_placement([queue.id])
+        when_locked()
         if changed is not None and "pool" in changed:
             _check_pins(queue)
         before = Queue.objects.filter(id=queue.id).values(*EDITABLE).first()
@@ -62,8 +76,15 @@ def resume_queues(queue_ids: Iterable[UUID]) -> int:
     return resumed
 
 
-def delete_queue(queue: Queue) -> None:
+def delete_queue(queue: Queue, *, when_locked: Callable[[], None] = lambda: None) -> None:
+    if queue.name == DEFAULT:
+        raise Conflict(f"Jobs that name no queue are submitted to {DEFAULT!r}; it cannot be deleted.")
     with transaction.atomic(), bounded(statement_seconds=10):
+        lock_placement([queue.id])
+        when_locked()
+        # Whatever queue an execution stands or stood in, a version of its job names it.
+        if JobVersion.objects.filter(queue=queue).exists():
+            raise Conflict(f"Jobs are in the queue {queue.name!r}, or were; pause it instead.")
         record("queue.deleted", queue, before={name: getattr(queue, name) for name in EDITABLE})
         queue.delete()
 

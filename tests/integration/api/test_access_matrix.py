@@ -136,7 +136,10 @@ EXPECTED: dict[tuple[str, str], Rule] = {
     ("workers/<uuid:worker_id>/drain", "post"): DRAIN,
     ("workers/<uuid:worker_id>/leave", "post"): WORKERS,
     ("queues", "get"): SHARED,
+    ("queues", "post"): STAFF,
     ("queues/<uuid:queue_id>", "get"): SHARED,
+    ("queues/<uuid:queue_id>", "patch"): STAFF,
+    ("queues/<uuid:queue_id>", "delete"): Rule(other=403, mate=403, owner=403, staff=409),  # jobs are in it
     ("schema", "get"): OPEN,
     ("docs", "get"): OPEN,
 }

@@ -20,6 +20,7 @@ from jobs.protocol import Report
 from jobs.services import backfilling, calendars, commands, secrets, teams, webhooks
 from jobs.services.artifacts import announce_artifact
 from jobs.services.attempts import finish_attempt
+from jobs.services.queues import create_queue
 from jobs.services.tokens import new_secret, store_token
 from jobs.states import Reason
 from tests.factories import make_execution, make_job, make_output, make_schedule, make_worker, run_on
@@ -112,6 +113,10 @@ def delivery(owner: User) -> object:
     return own, webhooks.ping_webhook(UUID(str(own))).id
 
 
+def queue(owner: User) -> object:
+    return create_queue(name="batch").id
+
+
 def worker(owner: User) -> object:
     return make_worker().worker_id
 
@@ -158,6 +163,9 @@ CHANGES = {
     "POST webhooks/{}/rotate": Call("webhook.rotated", webhook),
     "POST webhooks/{}/ping": Call("webhook.pinged", webhook),
     "POST webhooks/{}/deliveries/{}/redeliver": Call("webhook.redelivered", delivery),
+    "POST queues": Call("queue.created", nothing, {"name": "batch"}, by_staff=True),
+    "PATCH queues/{}": Call("queue.edited", queue, {"paused": True}, by_staff=True),
+    "DELETE queues/{}": Call("queue.deleted", queue, by_staff=True),
     "POST workers/{}/drain": Call("worker.drained", worker, by_staff=True),
 }
 NOT_CHANGES = {

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs import storage
-from jobs.models import Artifact, Job, ReaperStamp
+from jobs.api.problems import problem_response
+from jobs.models import Artifact, Job, JobVersion, ReaperStamp
 from jobs.services.tokens import new_secret, store_token
 from scheduler_project.embedded.engines import Engines
 from tests.factories import make_job, make_worker
@@ -35,6 +38,17 @@ def test_framework_errors_are_problems(client: APIClient) -> None:
     assert answers[401]["WWW-Authenticate"] == "Bearer"
     nowhere = client.get(f"{API}/nowhere")
     assert (nowhere.status_code, nowhere["Content-Type"]) == (404, "application/problem+json")
+
+
+def test_what_was_deleted_meanwhile_is_a_conflict(owner: User) -> None:
+    """As a queue that is deleted while somebody submits a job to it: it shows when all is committed."""
+    make_job(owner=owner)
+    with transaction.atomic():
+        JobVersion.objects.update(queue=UUID(int=0))
+        with pytest.raises(IntegrityError) as caught:
+            connection.check_constraints()
+        transaction.set_rollback(True)
+    assert problem_response(caught.value, {}).status_code == 409
 
 
 @pytest.mark.parametrize("body", ["[" * 100_000, '{"name": ' + "9" * 5000 + "}", "[]", '"x"', "null", '{"name": NaN}'])
