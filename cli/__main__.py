@@ -7,75 +7,23 @@ import sys
 from collections.abc import Sequence
 
 import typer
-from typer._completion_classes import completion_init
 
-from cli.app import app
-from cli.commands import (
-    apply,
-    artifacts,
-    audit,
-    backfill,
-    bench,
-    calendars,
-    completion,
-    dead_letters,
-    doctor,
-    edit,
-    executions,
-    explain,
-    imports,
-    jobs,
-    login,
-    outputs,
-    queues,
-    search,
-    secrets,
-    submit,
-    tokens,
-    webhooks,
-    workers,
-)
-from cli.completion import VARIABLE
+from cli.completion import ASKED, answer
 from cli.errors import CliError, UnreachableError
-from cli.following import EXIT_INTERRUPTED
+from cli.root import root
 from cli.terminal import say
 
-# Importing a module of commands is what registers them.
-COMMANDS = (
-    submit,
-    edit,
-    apply,
-    jobs,
-    backfill,
-    calendars,
-    secrets,
-    webhooks,
-    executions,
-    search,
-    explain,
-    imports,
-    dead_letters,
-    outputs,
-    artifacts,
-    workers,
-    queues,
-    audit,
-    login,
-    tokens,
-    doctor,
-    bench,
-    completion,
-)
-
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str]) -> int:
-    if VARIABLE in os.environ:
-        completion_init()
     try:
-        code = app(list(arguments), prog_name="punctual", standalone_mode=False)
+        if arguments[:1] == [ASKED]:
+            code = complete(arguments[1:])
+        else:
+            code = root(list(arguments), prog_name="punctual", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except CliError as error:
@@ -88,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except (SystemExit, BrokenPipeError):
-        # The reader left (`| head`), for which typer exits by itself, as it does when it has completed a word.
+        # The reader left (`| head`), for which typer exits by itself.
         _forget_stdout()
-        return 0 if VARIABLE in os.environ else EXIT_BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except OSError as error:
         _forget_stdout()
         what = error.filename or "What was to be printed"
@@ -99,10 +47,19 @@ def main(arguments: Sequence[str]) -> int:
         return CliError.exit_code
 
 
+def complete(asked: Sequence[str]) -> int:
+    shell, *words = asked or [""]
+    for line in answer(typer.main.get_command(root), shell, words):
+        print(line)
+    return 0
+
+
 def _forget_stdout() -> None:
     """Without this, Python complains once more, and ends with a code of its own, when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
+    # httpx would read the command line that it has of its own, for longer than all else of it takes.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

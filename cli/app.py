@@ -1,39 +1,57 @@
-"""The command line as a whole: its commands, its help, and the one client they share.
+"""What every command is made with: where it is registered, the one client they share, and what people call things.
 
-A command opens the client through `connect`, so that `--help` works without a server.
+A command opens the client through `connect`, so that `--help` works without a server, and without reading all that
+is needed to talk to one.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer.core import TyperGroup
 
-from cli.client import Client
 from cli.config import load_config
 from cli.errors import ClientError, UsageMistakeError
 from cli.values import is_id
 
-HELP = "Submit programs to Punctual, and see what became of them."
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
 
-EPILOG = """\
-The local stack: ./punctual up [--detach] · down · stack status · stack logs [process] · test
+    from cli.client import Client
 
-A worker on another machine: ./punctual worker --url … --token …
 
-Exit codes: 0 done · 1 failed without a code of its own · 2 wrong usage · 3 the server cannot be reached or \
-refuses the token · 4 the server refused the input · 5 the server failed · 124 waited too long · \
-130 interrupted · 141 the reader left. With --wait, a program that failed gives its own code.
+class Group(TyperGroup):
+    """Its help tells of every command in a whole sentence, however narrow the terminal."""
 
-The server is that of --profile, else PUNCTUAL_URL with PUNCTUAL_TOKEN, else the profile PUNCTUAL_PROFILE, else the \
-profile that login or profiles use chose, else the local stack.
-"""
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, (command.help or "").partition("\n\n")[0]) for name, command in self.commands.items()]
+            )
+
+
+# The commands that were read so far; `cli.root` knows which there are.
+app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
+
+
+def group(name: str, *, help: str) -> typer.Typer:
+    made = typer.Typer(cls=Group, help=help, add_completion=False)
+    app.add_typer(made, name=name)
+    return made
 
 
 def connect() -> Client:
     config = load_config(os.environ)
-    return Client(config.url, config.token)
+    return client_of(config.url, config.token)
+
+
+def client_of(url: str, token: str) -> Client:
+    # Half of the time that a command takes goes into reading this.
+    from cli.client import Client  # noqa: PLC0415
+
+    return Client(url, token)
 
 
 def resolve_job(client: Client, word: str) -> str:
@@ -63,44 +81,3 @@ def check_execution_id(word: str) -> str:
     if not is_id(word):
         raise UsageMistakeError(f"{word!r} is not the id of an execution: ./punctual executions lists them.")
     return word
-
-
-app = typer.Typer(
-    name="punctual",
-    help=HELP,
-    epilog=EPILOG,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-
-
-def _without_colour(wanted: bool) -> None:
-    if wanted:
-        # Everything that draws asks the environment, the help of the commands too.
-        os.environ["NO_COLOR"] = "1"
-
-
-def _choose_profile(name: str | None) -> None:
-    if name is not None:
-        # What is said with the command comes before what the environment says for all of them.
-        os.environ["PUNCTUAL_PROFILE"] = name
-        for variable in ("PUNCTUAL_URL", "PUNCTUAL_TOKEN"):
-            os.environ.pop(variable, None)
-
-
-@app.callback(invoke_without_command=True)
-def show_help(
-    context: typer.Context,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colours; as NO_COLOR.", callback=_without_colour, is_eager=True)
-    ] = False,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", metavar="NAME", help="Which server is meant.", callback=_choose_profile, is_eager=True
-        ),
-    ] = None,
-) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())

@@ -10,17 +10,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from cli.answers import JsonObject
-from cli.client import Client
 from cli.errors import CliError
 from cli.manifests import JOB_DEFAULTS, REQUIREMENTS_DEFAULTS, RETRY_DEFAULTS, JobManifest, Source
 from cli.planning import CalendarStep, Change, JobStep, Plan
 from cli.programs import prepare_program, prepare_stdin, upload_file
 from cli.progress import UPLOADS
-from cli.records import Instant
 from cli.terminal import say, shown_time, write_result
 from cli.values import is_id
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Instant
 
 _SIGNS = {"create": "+", "change": "~", "unchanged": "="}
 _DEFAULTS = {**JOB_DEFAULTS, "requirements": REQUIREMENTS_DEFAULTS, "retry": RETRY_DEFAULTS}

@@ -15,15 +15,19 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.answers import JsonObject
-from cli.client import Client
-from cli.config import CHECKOUT, WHAT_TO_DO
+from cli.app import connect
+from cli.config import CHECKOUT, WHAT_TO_DO, is_loopback
 from cli.errors import ClientError, CliError
 from cli.profiles import path_of
-from cli.records import Queue, Worker
 from cli.terminal import shown_time
-from cli.transport import Probe, is_loopback
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Queue, Worker
+    from cli.transport import Probe
 
 LARGEST_SKEW_SECONDS = 5.0
 SOON = timedelta(days=7)
@@ -185,7 +189,7 @@ def check_disk(var: Path) -> Finding:
 def examine(environment: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_private(token_files(environment))
     try:
-        client = Client()
+        client = connect()
     except CliError as error:
         yield Finding("config", Verdict.FAILED, str(error), WHAT_TO_DO)
         return

@@ -25,12 +25,8 @@ from cli.records import Execution, Job
 from cli.storage_calls import StorageCalls
 from cli.token_calls import TokenCalls
 from cli.transport import Transport
+from cli.waiting import LONGEST_POLL_SECONDS, LONGEST_WAIT_SECONDS, POLL_SECONDS, SLOWEST_POLL_SECONDS
 from cli.webhook_calls import WebhookCalls
-
-POLL_SECONDS = 0.25
-SLOWEST_POLL_SECONDS = 1.0
-LONGEST_POLL_SECONDS = 20  # so long the server is asked to wait for something to come
-LONGEST_WAIT_SECONDS = 86_400.0
 
 
 class Client(

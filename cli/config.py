@@ -16,6 +16,7 @@ from cli.errors import NotConfiguredError
 from cli.profiles import LOCAL, path_of, read_profiles
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 WHAT_TO_DO = "run ./punctual up, run ./punctual login, or set PUNCTUAL_URL and PUNCTUAL_TOKEN"
 
 
@@ -61,6 +62,10 @@ def local_stack(environment: Mapping[str, str]) -> Config:
         if isinstance(url, str) and isinstance(token, str):
             return Config(check_url(url), check_token(token))
     raise NotConfiguredError(f"{path} names no url and api_token: {WHAT_TO_DO}.")
+
+
+def is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
 
 
 def check_url(url: str, what: str = "PUNCTUAL_URL") -> str:

@@ -10,15 +10,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from cli.client import LONGEST_POLL_SECONDS, POLL_SECONDS, SLOWEST_POLL_SECONDS, Client
 from cli.errors import WaitTimeoutError
-from cli.records import Execution, LogChunk
 from cli.results import Format, write_object
 from cli.terminal import say, write_log
+from cli.waiting import LONGEST_POLL_SECONDS, POLL_SECONDS, SLOWEST_POLL_SECONDS
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Execution, LogChunk
 
 # The server is asked to wait for no longer than this: a person is to see progress, too, which is asked for apart.
 PERSON_WAITS_SECONDS = 1

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.app import connect
 from cli.applying import apply_plan, show_plan
-from cli.client import Client
 from cli.errors import ClientError, UsageMistakeError
 from cli.manifests import read_manifest
 from cli.planning import make_plan
 from cli.results import as_yaml
 from cli.terminal import confirm, neutralise, say
+
+if TYPE_CHECKING:
+    from cli.client import Client
 
 LONGEST_NAME = 100
 

@@ -14,11 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cli.answers import JsonObject
-from cli.client import Client
 from cli.errors import CliError, WaitTimeoutError
-from cli.records import Execution
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Execution
 
 POLL_SECONDS = 0.5
 ROOM_FOR_OTHERS = 200

@@ -9,14 +9,17 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
 
 from cli.answers import JsonObject, as_object, as_objects, optional_text, text, texts
-from cli.client import Client
 from cli.errors import ClientError, UsageMistakeError
 from cli.manifests import CalendarManifest, JobManifest, Manifest, Source
-from cli.records import Calendar, Instant, Job
 from cli.schedule_matching import Matching, described, match_schedules
 from cli.values import is_id
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Calendar, Instant, Job
 
 MOST_NAMED_ALIKE = 10_000
 FIRINGS = 3

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.errors import UsageMistakeError
 from cli.progress import Watch, unwatched
-from cli.storage_calls import StorageCalls
 from cli.values import parse_input
+
+if TYPE_CHECKING:
+    from cli.storage_calls import StorageCalls
 
 LARGEST_INLINE_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024

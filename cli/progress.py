@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
 from cli.terminal import console, neutralise
 
 SMALLEST_BYTES = 1024 * 1024
@@ -30,6 +28,15 @@ def bar(verb: str) -> Watch:
         if size < SMALLEST_BYTES or not sys.stderr.isatty():
             yield lambda _: None
             return
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
         screen = console(stderr=True)
         with Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=screen, transient=True) as shown:

@@ -7,26 +7,14 @@ YAML are ASCII only, so they are harmless on a terminal and exact in a pipe.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from rich.cells import cell_len, set_cell_size
-from rich.table import Table
-from rich.text import Text
-
 from cli.answers import JsonObject, optional_text
-from cli.terminal import console, neutralise, shown_time, write_result
-
-GAP = 1
-# To these, columns shrink where a terminal is narrow: those that are there to be copied come last.
-NARROWEST = 6
-SHORTEST_TITLE = 4
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
-NARROWEST_COPIED = 12
+from cli.terminal import neutralise, shown_time, write_result
 
 
 class Format(StrEnum):
@@ -90,10 +78,9 @@ def write_fields(rows: Sequence[Sequence[str]], titles: Sequence[str] = ("FIELD"
     if not sys.stdout.isatty():
         _write_lines([titles, *clean])
         return
-    table = Table(*titles, box=None, header_style="bold", pad_edge=False)
-    for line in clean:
-        table.add_row(*(Text(cell, overflow="fold") for cell in line))
-    console().print(table)
+    from cli.tables import draw_wrapped  # noqa: PLC0415  only a terminal needs what draws
+
+    draw_wrapped(titles, clean)
 
 
 def write_rows(
@@ -107,60 +94,9 @@ def write_rows(
     if not sys.stdout.isatty():
         _write_lines([titles, *clean])
         return
-    screen = console(wrap=False)
-    room = sys.maxsize if output is Format.WIDE else screen.width
-    widths = arrange(titles, clean, room, whole)
-    for number, line in enumerate([titles, *clean]):
-        cells = [set_cell_size(cut(line[index], width), width) for index, width in widths.items()]
-        screen.print(Text((" " * GAP).join(cells).rstrip(), style="" if number else "bold"))
+    from cli.tables import draw_rows  # noqa: PLC0415  only a terminal needs what draws
 
-
-def arrange(titles: Sequence[str], rows: Sequence[Sequence[str]], room: int, whole: Sequence[int]) -> dict[int, int]:
-    """Which columns are shown, and how wide: where room is short, none that says nothing, nor a title in full."""
-    widths = {index: max(map(cell_len, column)) for index, column in enumerate(zip(titles, *rows, strict=True))}
-    if rows and sum(widths.values()) + GAP * (len(widths) - 1) > room:
-        longest = {index: max(cell_len(row[index]) for row in rows) for index in widths}
-        widths = {
-            index: min(width, max(longest[index], SHORTEST_TITLE)) for index, width in widths.items() if longest[index]
-        }
-    kept = list(widths)
-    fitted = fit(list(widths.values()), room, [kept.index(index) for index in whole if index in widths])
-    return dict(zip(kept, fitted, strict=True))
-
-
-def fit(widths: Sequence[int], room: int, whole: Sequence[int]) -> list[int]:
-    """The widths, the widest made narrower until all of them are in the room, or none can be."""
-    fitted = list(widths)
-    for narrowest, able in (
-        (NARROWEST, [index for index in range(len(fitted)) if index not in whole]),
-        (NARROWEST_COPIED, list(whole)),
-        (1, list(range(len(fitted)))),
-    ):
-        while sum(fitted) + GAP * (len(fitted) - 1) > room:
-            widest = max(able, key=lambda index: fitted[index], default=None)
-            if widest is None or fitted[widest] <= narrowest:
-                break
-            fitted[widest] -= 1
-    return fitted
-
-
-def cut(cell: str, width: int) -> str:
-    """A name is told by both of its ends, a sentence by how it begins, a time best by its hour."""
-    if cell_len(cell) <= width:
-        return cell
-    if _TIME.fullmatch(cell) and width > 4:
-        return f"…{cell[1 - width :]}"
-    if width <= 4 or " " in cell:
-        return set_cell_size(cell, max(width - 1, 0)).rstrip() + "…"
-    tail = (width - 1) // 2
-    return set_cell_size(cell, width - 1 - tail) + "…" + _last_cells(cell, tail)
-
-
-def _last_cells(cell: str, width: int) -> str:
-    end = len(cell)
-    while end and cell_len(cell[end - 1 :]) <= width:
-        end -= 1
-    return cell[end:]
+    draw_rows(titles, clean, whole=whole, wide=output is Format.WIDE)
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:

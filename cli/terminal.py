@@ -10,11 +10,14 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from cli.errors import UsageMistakeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Cc: control, Cf: marks that turn the direction of text, Cs: halves of characters, Zl and Zp: line breaks.
 _HOSTILE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -58,6 +61,9 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def console(*, wrap: bool = True, stderr: bool = False) -> Console:
     """Without NO_COLOR as rich understands it, which would leave bold and dim: whoever sets it wants plain text."""
+    # Reading it takes as long as the rest of a short command, and most commands print nothing that is drawn.
+    from rich.console import Console  # noqa: PLC0415
+
     plain = bool(os.environ.get("NO_COLOR"))
     return Console(highlight=False, soft_wrap=not wrap, stderr=stderr, color_system=None if plain else "auto")
 

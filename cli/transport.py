@@ -15,6 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from cli.answers import JsonObject, as_object
+from cli.config import is_loopback
 from cli.errors import ClientError, ServerFailureError, UnauthorisedError, UnreachableError
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
@@ -23,7 +24,6 @@ RETRY_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
 # Who makes too many requests is told when to go on, and does so, but does not wait for ever.
 LONGEST_REST_SECONDS = 60
 RESTS = 5
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # Problems of these types say themselves what to do.
 EXPLAINED = "urn:punctual:"
@@ -39,10 +39,6 @@ class Probe:
     headers: Mapping[str, str]
     body: JsonObject
     seconds: float
-
-
-def is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
 
 
 class Transport:

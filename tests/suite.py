@@ -64,9 +64,15 @@ def main(arguments: list[str]) -> int:
 
 def _missing(stages: list[str]) -> str:
     """What nothing here can install, and some stages need; better said now than after minutes."""
-    if set(stages) & {"unit", "integration", "sandbox", "acceptance"} and not shutil.which("slirp4netns"):
-        return "slirp4netns is missing: install your distribution's package (apt-get install slirp4netns)."
-    return ""
+    needed = {
+        "slirp4netns": {"unit", "integration", "sandbox", "acceptance"},
+        "zsh": {"integration"},
+        "fish": {"integration"},
+    }
+    missing = [name for name, by in needed.items() if by & set(stages) and not shutil.which(name)]
+    if not missing:
+        return ""
+    return f"Missing: {', '.join(missing)}; install your distribution's packages (apt-get install {' '.join(missing)})."
 
 
 def _run_all(extra: list[str]) -> list[Result]:

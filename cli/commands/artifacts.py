@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect
+from cli.app import app, connect, group
 from cli.commands.options import FormatOption, LimitOption, YesOption
 from cli.errors import UsageMistakeError
 from cli.results import Column, Format, field, moment, write_data, write_fields, write_list
-from cli.storage_records import KeptArtifact
 from cli.terminal import confirm, say
 from cli.values import is_id
+
+if TYPE_CHECKING:
+    from cli.storage_records import KeptArtifact
 
 MEGABYTE = 1024 * 1024
 COLUMNS: tuple[Column[KeptArtifact], ...] = (
@@ -25,8 +27,7 @@ COLUMNS: tuple[Column[KeptArtifact], ...] = (
     Column("VERIFIED", moment("verified_at"), wide=True),
 )
 
-artifacts_app = typer.Typer(help="List the programs and files that jobs run, and delete them.", add_completion=False)
-app.add_typer(artifacts_app, name="artifacts")
+artifacts_app = group("artifacts", help="List the programs and files that jobs run, and delete them.")
 
 
 @artifacts_app.callback(invoke_without_command=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.answers import JsonObject, as_object, as_objects
-from cli.app import app, connect, resolve_job
-from cli.audit_records import Change
-from cli.commands.options import FormatOption, LimitOption
+from cli.app import connect, group, resolve_job
+from cli.commands.options import FormatOption, JobOption, LimitOption
 from cli.results import Column, Format, field, moment, write_data, write_fields, write_list, write_rows
 from cli.terminal import say
 from cli.values import parse_moment
+
+if TYPE_CHECKING:
+    from cli.audit_records import Change
 
 EXIT_DIFFERENCES = 1
 
@@ -22,7 +24,7 @@ COLUMNS: tuple[Column[Change], ...] = (
     Column("WHO", field("actor")),
     Column("ACTION", field("action")),
     Column("NAME", field("object_name")),
-    Column("WHAT CHANGED", Change.differences),
+    Column("WHAT CHANGED", lambda change: change.differences()),
     Column("VIA", field("via"), wide=True),
     Column("FROM", field("address"), wide=True),
     Column("TOKEN", field("token"), wide=True),
@@ -30,8 +32,7 @@ COLUMNS: tuple[Column[Change], ...] = (
     Column("OBJECT", field("object_id"), wide=True),
 )
 
-audit_app = typer.Typer(help="Check that everything fired, and see who changed what.", add_completion=False)
-app.add_typer(audit_app, name="audit")
+audit_app = group("audit", help="Check that everything fired, and see who changed what.")
 
 
 @audit_app.command()
@@ -40,7 +41,7 @@ def changes(  # noqa: PLR0917  each is an option of the command line
     thing: Annotated[
         str | None, typer.Option("--object", metavar="ID", help="Only this: the id of anything, or a job's name.")
     ] = None,
-    action: Annotated[str | None, typer.Option(help="Only this: job.paused, or all of job.")] = None,
+    action: Annotated[str | None, typer.Option(metavar="ACTION", help="Only this: job.paused, or all of job.")] = None,
     owner: Annotated[str | None, typer.Option(metavar="USER", help="Only what is this user's (for staff).")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="A time, or how long ago: 7d.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="The same.")] = None,
@@ -68,7 +69,7 @@ def changes(  # noqa: PLR0917  each is an option of the command line
 def firings(
     first: Annotated[str, typer.Option("--from", metavar="TIME", help="A time, or how long ago: 1h.")],
     last: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The same. Default: now.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only the schedules of this job (id or name).")] = None,
+    job: JobOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Compare what should have fired with what did. Exit code 1 if a difference is not explained."""

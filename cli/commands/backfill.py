@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.app import app, connect, resolve_job
 from cli.commands.options import FormatOption, JobArgument, LimitOption
 from cli.errors import UsageMistakeError
-from cli.records import Backfill
 from cli.results import Column, Format, field, moment, write_list
 from cli.terminal import say
 from cli.values import is_id, parse_moment
+
+if TYPE_CHECKING:
+    from cli.records import Backfill
 
 COLUMNS: tuple[Column[Backfill], ...] = (
     Column("ID", field("id"), whole=True),

@@ -8,17 +8,17 @@ import typer
 
 from cli.app import app, connect
 from cli.commands.options import FormatOption, YesOption
+from cli.config import is_loopback
 from cli.load import Measured, Spread, measure
 from cli.results import Format, write_data, write_fields
 from cli.terminal import confirm, say
-from cli.transport import is_loopback
 from cli.values import parse_duration
 
 
 @app.command()
 def bench(
-    jobs: Annotated[int, typer.Option(min=1, max=2000, help="How many.")] = 100,
-    at_once: Annotated[int, typer.Option(min=1, max=32, help="Submissions at the same time.")] = 8,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=2000, help="How many.")] = 100,
+    at_once: Annotated[int, typer.Option(metavar="N", min=1, max=32, help="Submissions at the same time.")] = 8,
     wait_limit: Annotated[str, typer.Option(metavar="DURATION", help="Give up after this long.")] = "5m",
     yes: YesOption = False,
     output: FormatOption = Format.TABLE,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.app import app, connect
-from cli.client import Client
 from cli.commands.options import AnswerOption, FormatOption, LimitOption, YesOption
 from cli.errors import ClientError, UsageMistakeError
-from cli.records import Calendar
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import confirm, say, write_result
 from cli.values import is_id, parse_date
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Calendar
 
 MOST_CALENDARS = 10_000
 COLUMNS: tuple[Column[Calendar], ...] = (

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.app import app
-from cli.completion import Shell, script_for
+from cli.shell_scripts import Shell, script_for
 
 
 @app.command()

@@ -5,24 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect, resolve_job
+from cli.app import app, check_execution_id, connect, group, resolve_job
 from cli.commands.options import (
     AnswerOption,
     ExecutionArgument,
     FormatOption,
+    JobOption,
     LimitOption,
     WaitLimitOption,
     WaitOption,
 )
 from cli.following import wait_and_exit
-from cli.records import Execution
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import say, write_result
 from cli.values import parse_duration
+
+if TYPE_CHECKING:
+    from cli.records import Execution
 
 ExecutionsArgument = Annotated[list[str], typer.Argument(metavar="EXECUTION...", help="The ids of dead letters.")]
 COLUMNS: tuple[Column[Execution], ...] = (
@@ -63,14 +66,13 @@ def retry(
     write_answer(again.raw, output, short=again.id)
 
 
-dlq_app = typer.Typer(help="List dead letters, redrive and dismiss them.", add_completion=False)
-app.add_typer(dlq_app, name="dlq")
+dlq_app = group("dlq", help="List dead letters, redrive and dismiss them.")
 
 
 @dlq_app.callback(invoke_without_command=True)
 def dead_letters(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Only those of this job (id or name).")] = None,
+    job: JobOption = None,
     status: Annotated[Settled, typer.Option(help="Those that were redriven or dismissed, instead.")] = Settled.OPEN,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,

@@ -6,7 +6,6 @@ import os
 import sys
 
 import typer
-from rich.text import Text
 
 from cli.app import app
 from cli.checks import Finding, Verdict, examine
@@ -38,6 +37,8 @@ def _write(finding: Finding) -> None:
     mark, colour = MARKS[finding.verdict]
     rest = neutralise(f"{finding.name}: {finding.found}" + (f" → {finding.remedy}" if finding.remedy else ""))
     if sys.stdout.isatty():
+        from rich.text import Text  # noqa: PLC0415  only a terminal needs what draws
+
         console(wrap=False).print(Text.assemble((mark, colour), " ", rest))
     else:
         print(mark, rest, flush=True)

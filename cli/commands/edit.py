@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -48,10 +48,12 @@ from cli.commands.submit import warn, when
 from cli.errors import UsageMistakeError
 from cli.programs import check_given, prepare_given, prepare_program
 from cli.progress import UPLOADS
-from cli.records import Job
 from cli.results import write_answer
 from cli.terminal import confirm, say
 from cli.values import parse_after
+
+if TYPE_CHECKING:
+    from cli.records import Job
 
 
 @app.command()
@@ -60,7 +62,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Another script or compiled program.", dir_okay=False)
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Another name.")] = None,
     runtime: RuntimeOption = None,
     arg: ArgOption = None,
     env: EnvOption = None,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
-from cli.commands.options import ExecutionArgument, FormatOption, LimitOption
+from cli.commands.options import ExecutionArgument, FormatOption, JobOption, LimitOption
 from cli.following import follow, leaving_it_running
-from cli.records import Execution
 from cli.results import Column, Format, field, moment, write_list
 from cli.terminal import write_log, write_log_bytes
 from cli.values import parse_moment
+
+if TYPE_CHECKING:
+    from cli.records import Execution
 
 # Ctrl-C ends a live view; this only keeps a forgotten one from lasting for ever.
 LONGEST_VIEW_SECONDS = 7 * 86_400
@@ -36,11 +38,15 @@ COLUMNS: tuple[Column[Execution], ...] = (
 
 @app.command()
 def executions(  # noqa: PLR0917  each is an option of the command line
-    job: Annotated[str | None, typer.Option(help="Only those of this job (id or name).")] = None,
-    status: Annotated[str | None, typer.Option(help="Only those in this state, such as failed.")] = None,
-    worker: Annotated[str | None, typer.Option(help="Only those on this worker (id or name).")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only those of this queue.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only those of this user's jobs.")] = None,
+    job: JobOption = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only those in this state, such as failed.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option(metavar="WORKER", help="Only those on this worker (id or name).")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only those of this queue.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="USER", help="Only those of this user's jobs.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only those for this time or later; 1h is an hour ago.")
     ] = None,
@@ -66,7 +72,7 @@ def executions(  # noqa: PLR0917  each is an option of the command line
 def logs(
     execution: ExecutionArgument,
     live: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the execution ends.")] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Default: the latest.")] = None,
+    attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: the latest.")] = None,
 ) -> None:
     """Print the log of an execution."""
     execution_id = check_execution_id(execution)

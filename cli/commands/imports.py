@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.app import app
+from cli.app import group
 from cli.celery_beats import DEFAULT_SCRIPT, Wrapping, read_app, read_fixture
 from cli.commands.apply import read_bounded
 from cli.commands.options import YesOption
@@ -18,10 +18,7 @@ from cli.imports import finish_import
 from cli.programs import guess_runtime
 from cli.values import parse_zone
 
-imports_app = typer.Typer(
-    help="Make jobs of what cron or Celery beat runs.", no_args_is_help=True, add_completion=False
-)
-app.add_typer(imports_app, name="import")
+imports_app = group("import", help="Make jobs of what cron or Celery beat runs.")
 
 WriteOption = Annotated[
     Path | None, typer.Option("--write", metavar="FILE.yaml", help="Write a file for apply instead; needs no server.")

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.app import resolve_job
-from cli.client import Client
+from cli.completion import job_names
 from cli.errors import UsageMistakeError
 from cli.programs import Runtime
 from cli.values import parse_after, parse_assignment, parse_duration, parse_grant, parse_instant, parse_zone
 
+if TYPE_CHECKING:
+    from cli.client import Client
+
 RuntimeOption = Annotated[Runtime | None, typer.Option(help="Default: guessed from the file.")]
-ArgOption = Annotated[list[str] | None, typer.Option(help="An argument of the program (repeat).")]
+ArgOption = Annotated[list[str] | None, typer.Option(metavar="WORD", help="An argument of the program (repeat).")]
 EnvOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable of its environment (repeat).")
 ]
@@ -48,9 +51,10 @@ AfterOption = Annotated[
     typer.Option(
         metavar="JOB[:CONDITION]",
         help="Run after this job: on success (default), failure or completion (repeat).",
+        autocompletion=job_names,
     ),
 ]
-CpuOption = Annotated[float | None, typer.Option(min=0, help="Processor cores.")]
+CpuOption = Annotated[float | None, typer.Option(metavar="CORES", min=0, help="Processor cores.")]
 MemoryOption = Annotated[int | None, typer.Option(min=1, metavar="MB", help="Memory.")]
 DiskOption = Annotated[int | None, typer.Option(min=1, metavar="MB", help="Disk.")]
 ResourceOption = Annotated[
@@ -60,14 +64,14 @@ TimeoutOption = Annotated[str | None, typer.Option(metavar="DURATION", help="Kil
 DeadlineOption = Annotated[
     str | None, typer.Option(metavar="DURATION", help="Start no try later than this after it fired.")
 ]
-PriorityOption = Annotated[int | None, typer.Option(min=0, max=9, help="9 goes first.")]
-QueueOption = Annotated[str | None, typer.Option(help="The queue it waits in.")]
-RetriesOption = Annotated[int | None, typer.Option(min=0, help="Tries after a first that failed.")]
+PriorityOption = Annotated[int | None, typer.Option(metavar="N", min=0, max=9, help="9 goes first.")]
+QueueOption = Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")]
+RetriesOption = Annotated[int | None, typer.Option(metavar="N", min=0, help="Tries after a first that failed.")]
 BackoffOption = Annotated[str | None, typer.Option(metavar="DURATION", help="Wait before a retry.")]
 RetryOnOption = Annotated[
     list[int] | None, typer.Option(min=1, max=255, metavar="CODE", help="Retry only this exit code (repeat).")
 ]
-ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Executions at the same time.")]
+ConcurrencyOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Executions at the same time.")]
 NetworkOption = Annotated[
     bool | None, typer.Option("--network/--no-network", help="Its runs may reach public addresses; needs permission.")
 ]

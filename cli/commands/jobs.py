@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from http import HTTPStatus
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.answers import JsonObject
 from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
-from cli.client import Client
 from cli.commands.options import (
     AnswerOption,
     FormatOption,
@@ -22,10 +21,13 @@ from cli.commands.options import (
 from cli.completion import job_names
 from cli.errors import ClientError, UsageMistakeError
 from cli.following import wait_and_exit
-from cli.records import Instant, Job
 from cli.results import Column, Format, field, moment, write_answer, write_list, write_object
 from cli.terminal import say, shown_time
 from cli.values import is_id, parse_duration
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Instant, Job
 
 COLUMNS: tuple[Column[Job], ...] = (
     Column("ID", field("id"), whole=True),
@@ -50,11 +52,13 @@ INSTANT_COLUMNS: tuple[Column[Instant], ...] = (
 
 @app.command()
 def jobs(  # noqa: PLR0917  each is an option of the command line
-    status: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only jobs of this priority.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
-    search: Annotated[str | None, typer.Option(help="Only jobs whose name has this in it.")] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only jobs in this state, such as running.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only jobs of this queue.")] = None,
+    priority: Annotated[int | None, typer.Option(metavar="N", min=0, max=9, help="Only jobs of this priority.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="USER", help="Only jobs of this user.")] = None,
+    search: Annotated[str | None, typer.Option(metavar="WORD", help="Only jobs whose name has this in it.")] = None,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -100,7 +104,7 @@ def _job_or_execution(client: Client, identifier: str) -> JsonObject:
 @app.command()
 def run(
     job: JobArgument,
-    worker: Annotated[str | None, typer.Option(help="Only on this worker (id or name).")] = None,
+    worker: Annotated[str | None, typer.Option(metavar="WORKER", help="Only on this worker (id or name).")] = None,
     wait: WaitOption = False,
     wait_limit: WaitLimitOption = "1d",
     output: AnswerOption = None,
@@ -118,7 +122,7 @@ def run(
 @app.command(name="next")
 def next_runs(
     job: JobArgument,
-    count: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 5,
+    count: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="How many.")] = 5,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show when a job runs next."""
@@ -130,7 +134,7 @@ def next_runs(
 @app.command()
 def pause(
     job: JobArgument,
-    note: Annotated[str, typer.Option(help="Why, for whoever finds it paused.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever finds it paused.")] = "",
     output: AnswerOption = None,
 ) -> None:
     """Pause a job: its schedules fire nothing until it is resumed. What runs goes on."""

@@ -7,16 +7,16 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from cli.answers import JsonObject
-from cli.app import app
-from cli.client import Client
+from cli.app import app, client_of, group
 from cli.commands.options import FormatOption, Scope
-from cli.config import check_token, check_url, local_stack
+from cli.completion import profile_names
+from cli.config import check_token, check_url, is_loopback, local_stack
 from cli.errors import (
     ClientError,
     NotConfiguredError,
@@ -28,13 +28,13 @@ from cli.errors import (
 from cli.profiles import LOCAL, Profile, change_profiles, check_name, name_for, path_of, read_profiles
 from cli.results import Column, Format, field, write_list
 from cli.terminal import say, shown_time
-from cli.token_records import Token
-from cli.transport import LOOPBACK
+
+if TYPE_CHECKING:
+    from cli.token_records import Token
 
 LONGEST_LINE = 8192
 
-profiles_app = typer.Typer(help="List the servers that are known, and choose one.", add_completion=False)
-app.add_typer(profiles_app, name="profiles")
+profiles_app = group("profiles", help="List the servers that are known, and choose one.")
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,20 @@ def login(
     token: Annotated[
         bool, typer.Option("--token", help="Keep a token that you have, instead of giving a password for a new one.")
     ] = False,
-    scope: Annotated[Scope, typer.Option(help="What the new token may do.")] = Scope.ADMIN,
+    scope: Annotated[
+        Scope, typer.Option(metavar="read|submit|operate|admin", help="What the new token may do.")
+    ] = Scope.ADMIN,
 ) -> None:
     """Get a token for a name and a password, and use that server from now on.
 
     The password or token is asked for, or read from standard input. Say `punctual --profile NAME login` to choose what
     the server is called.
     """
+    if scope is Scope.WORKER:
+        raise UsageMistakeError("A worker has a token of its own: ./punctual tokens create --scope worker makes one.")
     address = check_url(url or _ask("Server", None), "The server")
     name = check_name(os.environ.get("PUNCTUAL_PROFILE", "").strip() or name_for(address))
-    if urlsplit(address).scheme == "http" and urlsplit(address).hostname not in LOOPBACK:
+    if urlsplit(address).scheme == "http" and not is_loopback(address):
         say(f"{address} is not https: whoever is on the way can read what you send.")
     path = path_of(os.environ)
     before = read_profiles(path).known.get(name)
@@ -125,7 +129,9 @@ def list_profiles(context: typer.Context, output: FormatOption = Format.TABLE) -
 
 
 @profiles_app.command(name="use")
-def use_profile(name: Annotated[str, typer.Argument(metavar="NAME", help="A profile, or local.")]) -> None:
+def use_profile(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A profile, or local.", autocompletion=profile_names)],
+) -> None:
     """Use this server from now on; `local` is the local stack."""
     change_profiles(path_of(os.environ), lambda profiles: profiles.using(name))
     say(f"The profile {name} is in use now.")
@@ -134,7 +140,7 @@ def use_profile(name: Annotated[str, typer.Argument(metavar="NAME", help="A prof
 def _new_token(address: str, user: str | None, scope: Scope) -> tuple[Token, str]:
     username = user or _ask("User", "--user")
     password = _ask_secret("Password")
-    with Client(address, "") as client:
+    with client_of(address, "") as client:
         made = client.log_in(username, password, scope=scope.value, name=f"cli on {socket.gethostname()}"[:100])
     return made.token, check_token(made.secret, "The server's answer")
 
@@ -143,13 +149,13 @@ def _given_token(address: str) -> tuple[Token, str]:
     secret = check_token(_ask_secret("Token").strip(), "What was given")
     if not secret:
         raise UsageMistakeError("No token was given.")
-    with Client(address, secret) as client:
+    with client_of(address, secret) as client:
         return client.own_token(), secret
 
 
 def _revoke(profile: Profile) -> None:
     try:
-        with Client(profile.url, profile.token) as client:
+        with client_of(profile.url, profile.token) as client:
             client.revoke_own_token()
     except UnauthorisedError:
         # It is no longer good: that is what was wanted.
@@ -164,7 +170,7 @@ def _give_up(profile: Profile) -> None:
     """The token that a new one takes the place of; if it cannot be revoked now, it expires by itself."""
     if not profile.made_by_login:
         return
-    with suppress(ClientError), Client(profile.url, profile.token) as client:
+    with suppress(ClientError), client_of(profile.url, profile.token) as client:
         client.revoke_own_token()
 
 

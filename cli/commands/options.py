@@ -12,16 +12,7 @@ from cli.results import Format
 
 
 class Scope(StrEnum):
-    """What a person's token may do: each includes those before it."""
-
-    READ = "read"
-    SUBMIT = "submit"
-    OPERATE = "operate"
-    ADMIN = "admin"
-
-
-class TokenKind(StrEnum):
-    """Those, and a worker's, which stands apart."""
+    """What a token may do: each includes those before it, but for a worker's, which stands apart."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -33,6 +24,10 @@ class TokenKind(StrEnum):
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="The id or the name of a job.", autocompletion=job_names)
 ]
+JobOption = Annotated[
+    str | None,
+    typer.Option("--job", metavar="JOB", help="Only what is of this job (id or name).", autocompletion=job_names),
+]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", help="A table that fits, a wide one with all, or data for programs.")
@@ -41,7 +36,7 @@ FormatOption = Annotated[
 AnswerOption = Annotated[
     Format | None, typer.Option("--output", "-o", help="Print all of what was made or changed, in this format.")
 ]
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")]
+LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="At most this many.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Stream the log until the execution ends, then exit with its code.")

@@ -10,12 +10,11 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect
-from cli.client import Client
+from cli.app import check_execution_id, connect, group
 from cli.commands.options import AnswerOption, ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
 from cli.progress import DOWNLOADS
@@ -24,15 +23,17 @@ from cli.storage_records import Output
 from cli.terminal import confirm, say, write_result
 from cli.values import safe_output_path
 
-outputs = typer.Typer(help="List, fetch and delete the files that an execution left in out/.", no_args_is_help=False)
-app.add_typer(outputs, name="outputs")
+if TYPE_CHECKING:
+    from cli.client import Client
+
+outputs = group("outputs", help="List, fetch and delete the files that an execution left in out/.")
 
 COLUMNS: tuple[Column[Output], ...] = (
     Column("NAME", field("name"), whole=True),
     Column("SIZE", field("size")),
     Column("SHA256", field("sha256")),
 )
-FETCHED_COLUMNS = (*COLUMNS, Column[Output]("PATH", field("path"), whole=True))
+FETCHED_COLUMNS: tuple[Column[Output], ...] = (*COLUMNS, Column("PATH", field("path"), whole=True))
 
 
 @outputs.command(name="list")
@@ -47,7 +48,7 @@ def list_outputs(execution: ExecutionArgument, output: FormatOption = Format.TAB
 def get_outputs(
     execution: ExecutionArgument,
     name: Annotated[str | None, typer.Argument(help="One file. Default: all of them.")] = None,
-    directory: Annotated[Path, typer.Option("--directory", "-d", help="Where to.")] = Path(),
+    directory: Annotated[Path, typer.Option("--directory", "-d", metavar="DIRECTORY", help="Where to.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     output: AnswerOption = None,
 ) -> None:

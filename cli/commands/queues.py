@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cli.app import app, connect
 from cli.commands.options import FormatOption
-from cli.records import Queue
 from cli.results import Column, Format, field, moment, write_list
+
+if TYPE_CHECKING:
+    from cli.records import Queue
 
 COLUMNS: tuple[Column[Queue], ...] = (
     Column("NAME", field("name"), whole=True),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from cli.app import app, connect, resolve_job
-from cli.commands.options import FormatOption
-from cli.records import FoundLine
+from cli.commands.options import FormatOption, JobOption
 from cli.results import Column, Format, field, moment, write_list
 from cli.terminal import console, neutralise, say, shown_time
 from cli.values import parse_duration, parse_instant, parse_moment
+
+if TYPE_CHECKING:
+    from cli.records import FoundLine
 
 COLUMNS: tuple[Column[FoundLine], ...] = (
     Column("AT", moment("at")),
@@ -28,13 +29,13 @@ COLUMNS: tuple[Column[FoundLine], ...] = (
 @app.command()
 def search(  # noqa: PLR0917 - options are named by whoever types them
     query: Annotated[str, typer.Argument(help='Words and "phrases" on one line; -word: not with this one.')],
-    job: Annotated[str | None, typer.Option(help="Only the logs of this job (id or name).")] = None,
+    job: JobOption = None,
     since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only lines of the last 2h, say.")] = None,
     first: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only lines from then on.")] = None,
     last: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only lines until then.")] = None,
-    stream: Annotated[str | None, typer.Option(help="stdout or stderr.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="stdout or stderr.")] = None,
     substring: Annotated[bool, typer.Option("--substring", help="Take the query as it is, also within words.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many lines.")] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="At most this many lines.")] = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Search the logs of all executions."""
@@ -68,6 +69,8 @@ def _write(line: FoundLine) -> None:
     if not sys.stdout.isatty():
         print(neutralise(head) + neutralise(line.line, keep="\t"))
         return
+    from rich.text import Text  # noqa: PLC0415  only a terminal needs what draws
+
     shown, done = Text(neutralise(head), style="dim"), 0
     for start, end in line.matches:
         shown.append(neutralise(line.line[done:start], keep="\t"), style="not dim")

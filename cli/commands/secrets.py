@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect
-from cli.client import Client
+from cli.app import connect, group
 from cli.commands.options import AnswerOption, FormatOption, LimitOption, YesOption
 from cli.errors import ClientError, UsageMistakeError
-from cli.records import Secret
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import confirm, say
 from cli.values import is_id
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Secret
 
 LARGEST_BYTES = 64 * 1024
 COLUMNS: tuple[Column[Secret], ...] = (
@@ -29,8 +31,7 @@ COLUMNS: tuple[Column[Secret], ...] = (
 )
 SecretArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or its id.")]
 
-secrets_app = typer.Typer(help="List secrets, set and delete them.", add_completion=False)
-app.add_typer(secrets_app, name="secrets")
+secrets_app = group("secrets", help="List secrets, set and delete them.")
 
 
 @secrets_app.callback(invoke_without_command=True)

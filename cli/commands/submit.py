@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.app import app, connect
-from cli.client import Client
 from cli.commands.job_options import (
     AfterOption,
     ArgOption,
@@ -48,16 +47,19 @@ from cli.errors import UsageMistakeError
 from cli.following import EXIT_INTERRUPTED, wait_and_exit
 from cli.programs import check_given, prepare_given, prepare_program
 from cli.progress import UPLOADS
-from cli.records import Job
 from cli.results import Format, write_answer
 from cli.terminal import say, shown_time
 from cli.values import parse_after, parse_duration
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.records import Job
 
 
 @app.command()
 def submit(  # noqa: PLR0917  each is an option of the command line
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A script or a compiled program.", dir_okay=False)],
-    name: Annotated[str | None, typer.Option(help="Default: the file's name.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the file's name.")] = None,
     runtime: RuntimeOption = None,
     arg: ArgOption = None,
     env: EnvOption = None,
@@ -88,7 +90,13 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     wait_limit: WaitLimitOption = "1d",
     output: AnswerOption = None,
 ) -> None:
-    """Submit FILE as a job: now, or when --every, --cron, --at or --after say. Prints the job's id."""
+    """Submit FILE as a job: now, or when --every, --cron, --at or --after say. Prints the job's id.
+
+    \b
+    punctual submit report.py --wait
+    punctual submit backup.sh --cron "0 3 * * *" --tz Europe/Paris --retries 3
+    punctual submit publish.sh --after report --env DRY_RUN=1
+    """
     wait_until = time.monotonic() + parse_duration(wait_limit)
     schedules = schedules_of(every or [], cron or [], at or [], tz, calendar)
     if calendar and not schedules:

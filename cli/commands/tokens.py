@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect
-from cli.client import Client
-from cli.commands.options import AnswerOption, FormatOption, LimitOption, TokenKind, YesOption
+from cli.app import connect, group
+from cli.commands.options import AnswerOption, FormatOption, LimitOption, Scope, YesOption
 from cli.errors import ClientError, UsageMistakeError
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import confirm, say, shown_time
-from cli.token_records import Token
 from cli.values import is_id
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.token_records import Token
 
 MOST_TOKENS = 10_000
 
@@ -35,8 +37,7 @@ COLUMNS: tuple[Column[Token], ...] = (
     Column("CREATED", moment("created_at"), wide=True),
 )
 
-tokens_app = typer.Typer(help="List tokens, make and revoke them.", add_completion=False)
-app.add_typer(tokens_app, name="tokens")
+tokens_app = group("tokens", help="List tokens, make and revoke them.")
 
 
 @tokens_app.callback(invoke_without_command=True)
@@ -52,8 +53,8 @@ def list_tokens(context: typer.Context, limit: LimitOption = 50, output: FormatO
 @tokens_app.command(name="create")
 def create_token(  # noqa: PLR0917  each is an option of the command line
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What it is for.")],
-    scope: Annotated[TokenKind, typer.Option(help="What it may do; each includes those before it.")] = TokenKind.READ,
-    days: Annotated[int | None, typer.Option(min=1, max=36_500, help="How long it is good for.")] = None,
+    scope: Annotated[Scope, typer.Option(help="What it may do; each includes those before it.")] = Scope.READ,
+    days: Annotated[int | None, typer.Option(metavar="N", min=1, max=36_500, help="How long it is good for.")] = None,
     never: Annotated[bool, typer.Option("--never-expires", help="Good until it is revoked.")] = False,
     pool: Annotated[str, typer.Option(metavar="POOL", help="Of a worker's: the only pool that it may join.")] = "",
     output: AnswerOption = None,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect, resolve_job
-from cli.client import POLL_SECONDS, Client
-from cli.commands.options import AnswerOption, FormatOption, LimitOption, YesOption
+from cli.app import connect, group, resolve_job
+from cli.commands.options import AnswerOption, FormatOption, JobOption, LimitOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError, WaitTimeoutError
 from cli.results import Column, Format, field, moment, write_answer, write_list, write_object
 from cli.terminal import confirm, say
 from cli.values import is_id
-from cli.webhook_records import Webhook, WebhookDelivery
+from cli.waiting import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.webhook_records import Webhook, WebhookDelivery
 
 # Longer than the server gives a receiver; a busy one may not have sent it by then.
 PING_SECONDS = 20.0
@@ -62,8 +65,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-webhooks_app = typer.Typer(help="List webhooks, make, test and delete them.", add_completion=False)
-app.add_typer(webhooks_app, name="webhooks")
+webhooks_app = group("webhooks", help="List webhooks, make, test and delete them.")
 
 
 @webhooks_app.callback(invoke_without_command=True)
@@ -81,7 +83,7 @@ def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to: https://…")],
     event: Annotated[list[Event] | None, typer.Option(help="Only of these ends (repeat).")] = None,
-    job: Annotated[str | None, typer.Option(help="Only of this job (id or name).")] = None,
+    job: JobOption = None,
     output: AnswerOption = None,
 ) -> None:
     """Tell an address when executions end. Prints the secret that deliveries are signed with: it is not told again."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect, resolve_worker
+from cli.app import connect, group, resolve_worker
 from cli.commands.options import AnswerOption, FormatOption
-from cli.records import Worker
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import say, shown_time
+
+if TYPE_CHECKING:
+    from cli.records import Worker
 
 
 def _shown(value: float | None) -> str:
@@ -31,11 +33,10 @@ COLUMNS: tuple[Column[Worker], ...] = (
     Column("DISK", field("disk_mb"), wide=True),
     Column("BY", field("transport"), wide=True),
     Column("LEASE UNTIL", moment("lease_until"), wide=True),
-    Column("CAPABILITIES", Worker.able_to),
+    Column("CAPABILITIES", lambda worker: worker.able_to()),
 )
 
-workers_app = typer.Typer(help="List workers, and drain them.", add_completion=False)
-app.add_typer(workers_app, name="workers")
+workers_app = group("workers", help="List workers, and drain them.")
 
 
 @workers_app.callback(invoke_without_command=True)

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
-from cli.__main__ import COMMANDS
-from cli.app import app
+from tests.unit.cli.whole import whole_tree
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
@@ -33,8 +31,7 @@ def typed(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_says_to_type_is_a_command_with_such_options(page: Path) -> None:
-    assert COMMANDS, "importing them has registered the commands"
-    root = typer.main.get_command(app)
+    root = whole_tree()
     for words in typed(page):
         if not words or words[0] in ELSEWHERE or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
             continue

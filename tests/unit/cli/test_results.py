@@ -20,13 +20,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from typer.main import get_command
 
-from cli.__main__ import COMMANDS as COMMANDS_READ
-from cli.app import app
-from cli.results import Format, arrange, cut, fit, flatten, write_answer, write_data
+from cli.results import Format, flatten, write_answer, write_data
+from cli.tables import arrange, cut, fit
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_command_line import punctual
+from tests.unit.cli.whole import whole_tree
 
 COMMANDS = Path(__file__).resolve().parents[3] / "cli" / "commands"
 IDENTIFIER = "0198c0de-0000-7000-8000-000000000001"
@@ -175,8 +174,7 @@ UNFORMATTED = {
 
 
 def test_every_command_that_prints_a_result_takes_a_format() -> None:
-    assert COMMANDS_READ, "importing them registers them"
-    assert set(_without_format(get_command(app), ())) == set(UNFORMATTED)
+    assert set(_without_format(whole_tree(), ())) == set(UNFORMATTED)
 
 
 def _without_format(command: Any, path: tuple[str, ...]) -> Iterator[str]:

@@ -17,11 +17,10 @@ import httpx
 import pytest
 
 from cli.__main__ import main
-from cli.completion import Shell, job_names, script_for
 from tests.unit.cli.server import RecordingServer
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = {"results": [{"id": "J", "name": name, "status": "x"} for name in ("nightly", "$(reboot)", "night owl")]}
+PAGE = {"results": [{"id": "J", "name": "nightly", "status": "x"}]}
 ALONE = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -145,44 +144,3 @@ def test_the_command_line_needs_its_own_packages_and_no_django(tmp_path: Path, s
     assert "name: nightly" in listed.stdout
     absent = alone("import sys; sys.path[:0] = [sys.argv[1]]; import punctual_client, django")
     assert "No module named 'django'" in absent.stderr
-
-
-def test_names_are_completed_if_they_are_harmless_in_a_shell(
-    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PUNCTUAL_URL", server.url)
-    monkeypatch.setenv("PUNCTUAL_TOKEN", "t")
-    for asked in ("limit=50", "search=nig&limit=50", "search=x&limit=50"):
-        server.answer("GET", f"/api/v1/jobs?{asked}", PAGE)
-    assert job_names("") == job_names("nig") == ["nightly"]
-    assert job_names("x") == []
-
-
-def test_completing_is_silent_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PUNCTUAL_TOKEN", "t")
-    with odd_server(lambda _: None) as url:
-        for address in (url, "http://127.0.0.1:1"):
-            monkeypatch.setenv("PUNCTUAL_URL", address)
-            assert job_names("n") == []
-    monkeypatch.delenv("PUNCTUAL_URL")
-    monkeypatch.setenv("PUNCTUAL_VAR", "/nonexistent")
-    assert job_names("n") == []
-
-
-def test_bash_completes_commands_options_and_names(server: RecordingServer, tmp_path: Path) -> None:
-    server.answer("GET", "/api/v1/jobs?search=ni&limit=50", PAGE)
-    command = tmp_path / "punctual"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m cli "$@"\n')
-    command.chmod(0o755)
-    typed = ["./punctual show ni", "./punctual wor", "./punctual executions --wo"]
-    lines = [
-        f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _punctual_completion ./punctual; echo ${{COMPREPLY[@]}}"
-        for words in typed
-    ]
-    ended = subprocess.run(
-        ["bash", "-c", "\n".join([script_for(Shell.BASH), *lines, "complete -p ./punctual"])],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t"},
-    )  # fmt: skip
-    assert ended.stdout.splitlines()[:3] == ["nightly", "workers", "--worker"]
-    assert ended.stderr == ""
