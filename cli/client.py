@@ -23,6 +23,7 @@ from cli.keeping_calls import KeepingCalls
 from cli.programs import parse_runtime, prepare_given, prepare_program
 from cli.records import Execution, Job
 from cli.storage_calls import StorageCalls
+from cli.team_calls import TeamCalls
 from cli.token_calls import TokenCalls
 from cli.transport import Transport
 from cli.waiting import LONGEST_POLL_SECONDS, LONGEST_WAIT_SECONDS, POLL_SECONDS, SLOWEST_POLL_SECONDS
@@ -35,6 +36,7 @@ class Client(
     StorageCalls,
     KeepingCalls,
     FleetCalls,
+    TeamCalls,
     TokenCalls,
     AuditCalls,
     WebhookCalls,

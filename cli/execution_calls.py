@@ -29,6 +29,7 @@ class ExecutionCalls(Calls):
         status: str | None = None,
         queue: str | None = None,
         owner: str | None = None,
+        team: str | None = None,
         scheduled_from: str | None = None,
         scheduled_to: str | None = None,
         limit: int = 50,
@@ -39,6 +40,7 @@ class ExecutionCalls(Calls):
             status=status,
             queue=queue,
             owner=owner,
+            team=team,
             scheduled_from=scheduled_from,
             scheduled_to=scheduled_to,
         )

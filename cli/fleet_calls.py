@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cli.answers import JsonObject
 from cli.calls import Calls, segment
 from cli.records import Queue, Worker
 from cli.transport import Probe
@@ -19,3 +20,12 @@ class FleetCalls(Calls):
 
     def queues(self, *, limit: int = 500) -> list[Queue]:
         return [Queue.parse(item) for item in self._listing("queues", {}, limit)]
+
+    def create_queue(self, name: str, fields: JsonObject) -> Queue:
+        return Queue.parse(self._transport.send("POST", "queues", {"name": name, **fields}))
+
+    def edit_queue(self, queue_id: str, changes: JsonObject) -> Queue:
+        return Queue.parse(self._transport.send("PATCH", f"queues/{segment(queue_id)}", changes))
+
+    def delete_queue(self, queue_id: str) -> None:
+        self._transport.send("DELETE", f"queues/{segment(queue_id)}")

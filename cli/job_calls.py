@@ -29,12 +29,13 @@ class JobCalls(Calls):
         queue: str | None = None,
         priority: int | None = None,
         owner: str | None = None,
+        team: str | None = None,
         search: str | None = None,
         name: str | None = None,
         limit: int = 50,
     ) -> list[Job]:
         number = None if priority is None else str(priority)
-        filters = given(status=status, queue=queue, priority=number, owner=owner, search=search, name=name)
+        filters = given(status=status, queue=queue, priority=number, owner=owner, team=team, search=search, name=name)
         return [Job.parse(item) for item in self._listing("jobs", filters, limit)]
 
     def edit_job(self, job_id: str, changes: JsonObject) -> Job:

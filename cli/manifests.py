@@ -18,8 +18,9 @@ from cli.values import CONDITIONS, After, parse_duration, parse_instant, parse_z
 from cli.yaml_reading import Place, read_documents
 
 JOB_DEFAULTS: Mapping[str, object] = {
-    "args": [], "env": {}, "secrets": [], "priority": 5, "queue": "default", "timeout_seconds": 3600,
-    "deadline_seconds": None, "max_concurrency": 1, "overlap": "queue", "delivery": "at_least_once", "network": False,
+    "args": [], "env": {}, "secrets": [], "priority": 5, "queue": "default", "team": None,
+    "timeout_seconds": 3600, "deadline_seconds": None, "max_concurrency": 1, "overlap": "queue",
+    "delivery": "at_least_once", "network": False,
 }  # fmt: skip
 REQUIREMENTS_DEFAULTS: Mapping[str, object] = {
     "cpu": 0.25, "memory_mb": 128, "disk_mb": 64, "capabilities": [], "resources": {},
@@ -334,6 +335,7 @@ def _sorted_texts(place: Place) -> list[str]:
 
 _JOB: Mapping[str, Read] = {
     "args": _texts, "env": _text_by_name, "secrets": _secrets, "priority": Place.whole, "queue": Place.text,
+    "team": _or_none(Place.text),
     "timeout_seconds": Place.number, "deadline_seconds": _or_none(Place.number),
     "max_concurrency": _or_none(Place.whole), "overlap": Place.text, "delivery": Place.text, "network": Place.truth,
 }  # fmt: skip

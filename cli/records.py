@@ -257,7 +257,20 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Team:
+    id: str
+    name: str
+    members: tuple[str, ...]
+    raw: JsonObject = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, data: JsonObject) -> Team:
+        return cls(id=text(data, "id"), name=text(data, "name"), members=texts(data, "members"), raw=data)
+
+
+@dataclass(frozen=True)
 class Queue:
+    id: str
     name: str
     pool: str
     priority: int
@@ -268,6 +281,7 @@ class Queue:
     @classmethod
     def parse(cls, data: JsonObject) -> Queue:
         return cls(
+            id=text(data, "id"),
             name=text(data, "name"),
             pool=text(data, "pool"),
             priority=number(data, "priority"),

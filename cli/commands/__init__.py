@@ -51,6 +51,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "The installation": {
         "workers": Entry("List workers, and drain them", "workers"),
         "queues": Entry("List queues", "queues"),
+        "queue": Entry("Show, make, tune, pause or delete a queue", "queues"),
+        "teams": Entry("List teams", "teams"),
+        "team": Entry("Print, make, fill or delete a team", "teams"),
         "audit": Entry("Check that everything fired, and see who changed what", "audit"),
         "doctor": Entry("Check the configuration, the server and its parts", "doctor"),
         "bench": Entry("Measure how fast jobs start and end", "bench"),

@@ -34,6 +34,7 @@ from cli.commands.job_options import (
     SecretFileOption,
     SecretOption,
     StdinOption,
+    TeamOption,
     TimeoutOption,
     ZoneOption,
     calendar_of,
@@ -89,6 +90,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
     deadline: DeadlineOption = None,
     priority: PriorityOption = None,
     queue: QueueOption = None,
+    team: TeamOption = None,
     retries: RetriesOption = None,
     backoff: BackoffOption = None,
     retry_on: RetryOnOption = None,
@@ -110,7 +112,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
         raise UsageMistakeError("--no-secrets has no meaning beside --secret or --secret-file.")
     check_given(stdin, inputs, no_stdin=no_stdin, no_inputs=no_inputs)
     changes = specification_of(
-        arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
+        arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, team, max_concurrency, network
     )
     if name is not None:
         changes["name"] = name

@@ -47,6 +47,7 @@ def executions(  # noqa: PLR0917  each is an option of the command line
     ] = None,
     queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only those of this queue.")] = None,
     owner: Annotated[str | None, typer.Option(metavar="USER", help="Only those of this user's jobs.")] = None,
+    team: Annotated[str | None, typer.Option(metavar="TEAM", help="Only those of jobs of this team.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only those for this time or later; 1h is an hour ago.")
     ] = None,
@@ -62,6 +63,7 @@ def executions(  # noqa: PLR0917  each is an option of the command line
             status=status,
             queue=queue,
             owner=owner,
+            team=team,
             scheduled_from=first,
             limit=limit,
         )

@@ -66,6 +66,9 @@ DeadlineOption = Annotated[
 ]
 PriorityOption = Annotated[int | None, typer.Option(metavar="N", min=0, max=9, help="9 goes first.")]
 QueueOption = Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")]
+TeamOption = Annotated[
+    str | None, typer.Option(metavar="TEAM", help='Its members may see and run it, and not edit it ("": none).')
+]
 RetriesOption = Annotated[int | None, typer.Option(metavar="N", min=0, help="Tries after a first that failed.")]
 BackoffOption = Annotated[str | None, typer.Option(metavar="DURATION", help="Wait before a retry.")]
 RetryOnOption = Annotated[
@@ -88,10 +91,12 @@ def specification_of(  # noqa: PLR0917  each is an option of the command line
     deadline: str | None,
     priority: int | None,
     queue: str | None,
+    team: str | None,
     max_concurrency: int | None,
     network: bool | None,
 ) -> dict[str, object]:
-    return given(
+    shared = {} if team is None else {"team": team or None}
+    return shared | given(
         args=arg or None,
         env=dict(parse_assignment(word) for word in env or []) or None,
         requirements=given(cpu=cpu, memory_mb=memory, disk_mb=disk, resources=resources_of(resource)) or None,

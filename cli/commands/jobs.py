@@ -35,6 +35,7 @@ COLUMNS: tuple[Column[Job], ...] = (
     Column("STATUS", field("status")),
     Column("NEXT RUN", lambda job: shown_time(next(iter(job.next_instants), None))),
     Column("OWNER", field("owner"), wide=True),
+    Column("TEAM", field("team"), wide=True),
     Column("QUEUE", field("queue"), wide=True),
     Column("PRIORITY", field("priority"), wide=True),
     Column("RUNTIME", field("runtime"), wide=True),
@@ -58,13 +59,16 @@ def jobs(  # noqa: PLR0917  each is an option of the command line
     queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only jobs of this queue.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="N", min=0, max=9, help="Only jobs of this priority.")] = None,
     owner: Annotated[str | None, typer.Option(metavar="USER", help="Only jobs of this user.")] = None,
+    team: Annotated[str | None, typer.Option(metavar="TEAM", help="Only jobs that are shared with this team.")] = None,
     search: Annotated[str | None, typer.Option(metavar="WORD", help="Only jobs whose name has this in it.")] = None,
     limit: LimitOption = 50,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List jobs, newest first."""
     with connect() as client:
-        found = client.jobs(status=status, queue=queue, priority=priority, owner=owner, search=search, limit=limit)
+        found = client.jobs(
+            status=status, queue=queue, priority=priority, owner=owner, team=team, search=search, limit=limit
+        )
     write_list(found, COLUMNS, output)
 
 

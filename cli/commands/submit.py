@@ -34,6 +34,7 @@ from cli.commands.job_options import (
     SecretFileOption,
     SecretOption,
     StdinOption,
+    TeamOption,
     TimeoutOption,
     ZoneOption,
     dependencies_of,
@@ -81,6 +82,7 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     deadline: DeadlineOption = None,
     priority: PriorityOption = None,
     queue: QueueOption = None,
+    team: TeamOption = None,
     retries: RetriesOption = None,
     backoff: BackoffOption = None,
     retry_on: RetryOnOption = None,
@@ -108,7 +110,7 @@ def submit(  # noqa: PLR0917  each is an option of the command line
     specification: dict[str, object] = {
         "name": name or file.stem,
         **specification_of(
-            arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, max_concurrency, network
+            arg, env, cpu, memory, disk, resource, timeout, deadline, priority, queue, team, max_concurrency, network
         ),
     }
     if secrets := secrets_of(secret, secret_file):
