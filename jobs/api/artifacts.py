@@ -45,14 +45,25 @@ def artifacts_of(user: User) -> QuerySet[Artifact]:
 
 
 class Artifacts(ApiView):
-    @extend_schema(operation_id="artifacts_list", parameters=[PageQuery], responses=page_of(ListedArtifactOutput))
+    @extend_schema(
+        operation_id="artifacts_list",
+        summary="List artifacts",
+        parameters=[PageQuery],
+        responses=page_of(ListedArtifactOutput),
+    )
     def get(self, request: Request) -> Response:
         read_query(PageQuery, request)
         return page(with_use(artifacts_of(user_of(request))), request, ListedArtifactOutput)
 
-    @extend_schema(operation_id="artifacts_announce", request=ArtifactInput, responses={201: AnnouncedOutput})
+    @extend_schema(
+        operation_id="artifacts_announce",
+        summary="Announce an artifact",
+        request=ArtifactInput,
+        responses={201: AnnouncedOutput},
+    )
     @repeatable(kept=timedelta(seconds=conf.UPLOAD_URL_SECONDS / 2))  # the address in the answer is good for longer
     def post(self, request: Request) -> Create:
+        """`upload` is the one request that stores these bytes, straight in the object store; null: they are there."""
         values = read_body(ArtifactInput, request)
         owner = user_of(request)
 
@@ -64,12 +75,13 @@ class Artifacts(ApiView):
 
 
 class ArtifactDetail(ApiView):
-    @extend_schema(operation_id="artifacts_read", responses=ArtifactOutput)
+    @extend_schema(operation_id="artifacts_read", summary="Read an artifact", responses=ArtifactOutput)
     def get(self, request: Request, artifact_id: UUID) -> Response:
         return Response(ArtifactOutput(find(artifacts_of(user_of(request)), artifact_id)).data)
 
     @extend_schema(
         operation_id="artifacts_delete",
+        summary="Delete an artifact",
         request=None,
         responses={204: None},
         description="Refused with 409 while a job that is not cancelled, or an unfinished execution, may run it.",
@@ -82,8 +94,11 @@ class ArtifactDetail(ApiView):
 
 
 class ArtifactComplete(ApiView):
-    @extend_schema(operation_id="artifacts_complete", request=None, responses=ArtifactOutput)
+    @extend_schema(
+        operation_id="artifacts_complete", summary="Complete an upload", request=None, responses=ArtifactOutput
+    )
     def post(self, request: Request, artifact_id: UUID) -> Response:
+        """Verifies what was uploaded; jobs may use it from then on. Doing it again changes nothing."""
         read_body(NoInput, request)
         artifact = complete_artifact(find(artifacts_of(user_of(request)), artifact_id))
         return Response(ArtifactOutput(artifact).data)

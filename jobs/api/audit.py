@@ -74,8 +74,11 @@ class AuditOutput(serializers.Serializer[Any]):
 
 
 class Firings(ApiView):
-    @extend_schema(operation_id="audit_firings", parameters=[AuditQuery], responses=AuditOutput)
+    @extend_schema(
+        operation_id="audit_firings", summary="Audit firings", parameters=[AuditQuery], responses=AuditOutput
+    )
     def get(self, request: Request) -> Response:
+        """Recomputes every instant that was due and compares it with what was fired; staff does so for all jobs."""
         query, user = read_query(AuditQuery, request), user_of(request)
         job_id = cast("UUID | None", query.get("job_id"))
         if job_id is not None:

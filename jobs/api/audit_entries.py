@@ -26,7 +26,7 @@ class AuditEntryQuery(PageQuery):
     actor = serializers.CharField(required=False, max_length=150, help_text="The name of who did it.")
     action = serializers.CharField(required=False, max_length=63, help_text="Such as job.paused.")
     object_type = serializers.CharField(required=False, max_length=63, help_text="Such as job.")
-    object_id = serializers.CharField(required=False, max_length=63)
+    object_id = serializers.CharField(required=False, max_length=63, help_text="Only what happened to this one.")
     owner = serializers.CharField(required=False, max_length=150, help_text="The name of whose it was.")
     to = InstantField(required=False, help_text="The last moment.")
 
@@ -59,7 +59,12 @@ def entries_of(user: User) -> QuerySet[AuditEntry]:
 
 
 class AuditEntries(ApiView):
-    @extend_schema(operation_id="audit_list", parameters=[AuditEntryQuery], responses=page_of(AuditEntryOutput))
+    @extend_schema(
+        operation_id="audit_list",
+        summary="List changes",
+        parameters=[AuditEntryQuery],
+        responses=page_of(AuditEntryOutput),
+    )
     def get(self, request: Request) -> Response:
         """Every change that somebody made: who, what, before and after, and from where."""
         query = read_query(AuditEntryQuery, request)

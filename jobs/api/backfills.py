@@ -26,9 +26,10 @@ Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
 
 
 class BackfillInput(StrictSerializer):
-    """Both ends are included. The first is named by a word that Python keeps for itself."""
+    """Both ends are included."""
 
     def get_fields(self) -> Fields:
+        # A field of this name cannot be declared: it is a word of the language.
         return {"from": InstantField(), "to": InstantField(help_text="Not in the future.")}
 
 
@@ -57,9 +58,18 @@ def backfills_of(user: User) -> QuerySet[Backfill]:
 
 
 class JobBackfill(ApiView):
-    @extend_schema(operation_id="jobs_backfill", request=BackfillInput, responses={202: BackfillOutput})
+    @extend_schema(
+        operation_id="jobs_backfill",
+        summary="Backfill a past range",
+        request=BackfillInput,
+        responses={202: BackfillOutput},
+    )
     @repeatable()
     def post(self, request: Request, job_id: UUID) -> Create:
+        """Runs the instants of a past range; one that has an execution, whatever became of it, gets no second one.
+
+        They are created as fast as the job runs them: a backfill never floods the queue.
+        """
         body = read_body(BackfillInput, request)
         user = user_of(request)
         find(shared_with(user, Job.objects.all()), job_id)
@@ -77,7 +87,12 @@ class JobBackfill(ApiView):
 
 
 class JobBackfills(ApiView):
-    @extend_schema(operation_id="jobs_backfills", parameters=[PageQuery], responses=page_of(BackfillOutput))
+    @extend_schema(
+        operation_id="jobs_backfills",
+        summary="List the backfills of a job",
+        parameters=[PageQuery],
+        responses=page_of(BackfillOutput),
+    )
     def get(self, request: Request, job_id: UUID) -> Response:
         read_query(PageQuery, request)
         user = user_of(request)
@@ -86,8 +101,9 @@ class JobBackfills(ApiView):
 
 
 class BackfillCancel(ApiView):
-    @extend_schema(operation_id="backfills_cancel", request=None, responses=BackfillOutput)
+    @extend_schema(operation_id="backfills_cancel", summary="Cancel a backfill", request=None, responses=BackfillOutput)
     def put(self, request: Request, backfill_id: UUID) -> Response:
+        """Creates no more executions; those that it has created run on. Doing it again changes nothing."""
         read_body(NoInput, request)
         backfill = find(backfills_of(user_of(request)), backfill_id)
         backfilling.cancel_backfill(backfill_id)

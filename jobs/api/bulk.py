@@ -30,7 +30,12 @@ class SubmittedOutput(serializers.Serializer[Any]):
 
 
 class JobsBulk(ApiView):
-    @extend_schema(operation_id="jobs_submit_bulk", request=JobsInput, responses={201: results_of(SubmittedOutput)})
+    @extend_schema(
+        operation_id="jobs_submit_bulk",
+        summary="Submit many jobs at once",
+        request=JobsInput,
+        responses={201: results_of(SubmittedOutput)},
+    )
     @repeatable()
     def post(self, request: Request) -> Create:
         """All of them or none; answered in their order. Fields are named by their place: `jobs.17.schedules.0.cron`.

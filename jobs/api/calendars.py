@@ -69,12 +69,22 @@ def _unless_edited(request: Request, calendar_id: UUID) -> Callable[[], None]:
 
 
 class Calendars(ApiView):
-    @extend_schema(operation_id="calendars_list", parameters=[PageQuery], responses=page_of(CalendarOutput))
+    @extend_schema(
+        operation_id="calendars_list",
+        summary="List calendars",
+        parameters=[PageQuery],
+        responses=page_of(CalendarOutput),
+    )
     def get(self, request: Request) -> Response:
         read_query(PageQuery, request)
         return page(calendars_of(user_of(request)), request, CalendarOutput)
 
-    @extend_schema(operation_id="calendars_create", request=CalendarInput, responses={201: CalendarOutput})
+    @extend_schema(
+        operation_id="calendars_create",
+        summary="Create a calendar",
+        request=CalendarInput,
+        responses={201: CalendarOutput},
+    )
     @repeatable()
     def post(self, request: Request) -> Create:
         body = cast("dict[str, Any]", read_body(CalendarInput, request))
@@ -93,13 +103,20 @@ class Calendars(ApiView):
 
 class CalendarDetail(ApiView):
     @extend_schema(
-        operation_id="calendars_read", parameters=[IF_NONE_MATCH], responses={200: CalendarOutput, 304: NOT_MODIFIED}
+        operation_id="calendars_read",
+        summary="Read a calendar",
+        parameters=[IF_NONE_MATCH],
+        responses={200: CalendarOutput, 304: NOT_MODIFIED},
     )
     def get(self, request: Request, calendar_id: UUID) -> HttpResponse:
         return show(request, CalendarOutput(find(calendars_of(user_of(request)), calendar_id)).data, moving=MOVING)
 
     @extend_schema(
-        operation_id="calendars_edit", parameters=[IF_MATCH], request=CalendarEditInput, responses=CalendarOutput
+        operation_id="calendars_edit",
+        summary="Edit a calendar",
+        parameters=[IF_MATCH],
+        request=CalendarEditInput,
+        responses=CalendarOutput,
     )
     def patch(self, request: Request, calendar_id: UUID) -> Response:
         """What is due by then fires as it was before; the schedules that use it follow in the same transaction."""
@@ -110,7 +127,13 @@ class CalendarDetail(ApiView):
         shown = CalendarOutput(rows.get(id=calendar_id)).data
         return Response(shown, headers={"ETag": tag_of(shown, moving=MOVING)})
 
-    @extend_schema(operation_id="calendars_delete", parameters=[IF_MATCH], request=None, responses={204: None})
+    @extend_schema(
+        operation_id="calendars_delete",
+        summary="Delete a calendar",
+        parameters=[IF_MATCH],
+        request=None,
+        responses={204: None},
+    )
     def delete(self, request: Request, calendar_id: UUID) -> Response:
         """Refused while schedules use it."""
         read_body(NoInput, request)

@@ -23,8 +23,10 @@ from jobs.services.execution_lists import ExecutionFilters, list_executions
 
 
 class DeadLetterQuery(PageQuery):
-    job_id = serializers.UUIDField(required=False)
-    status = serializers.ChoiceField(DeadLetter.values, default=DeadLetter.OPEN.value)
+    job_id = serializers.UUIDField(required=False, help_text="Of this job.")
+    status = serializers.ChoiceField(
+        DeadLetter.values, default=DeadLetter.OPEN.value, help_text="What became of them; `open`: nothing yet."
+    )
 
 
 def dead_letters_of(user: User) -> QuerySet[Execution]:
@@ -37,7 +39,12 @@ def _made(user: User, execution_id: UUID) -> Response:
 
 
 class DeadLetters(ApiView):
-    @extend_schema(operation_id="dead_letters_list", parameters=[DeadLetterQuery], responses=page_of(ExecutionOutput))
+    @extend_schema(
+        operation_id="dead_letters_list",
+        summary="List dead letters",
+        parameters=[DeadLetterQuery],
+        responses=page_of(ExecutionOutput),
+    )
     def get(self, request: Request) -> Response:
         """Executions that failed for good and that nobody has redriven or dismissed; or, by status, those others."""
         query = read_query(DeadLetterQuery, request)
@@ -50,7 +57,12 @@ class DeadLetters(ApiView):
 
 
 class DeadLetterRedrive(ApiView):
-    @extend_schema(operation_id="dead_letters_redrive", request=None, responses={201: ExecutionOutput})
+    @extend_schema(
+        operation_id="dead_letters_redrive",
+        summary="Redrive a dead letter",
+        request=None,
+        responses={201: ExecutionOutput},
+    )
     @repeatable()
     def post(self, request: Request, execution_id: UUID) -> Create:
         """A new execution for the same instant, of the job as it is now; `retry_of` points back. Once only."""
@@ -61,7 +73,9 @@ class DeadLetterRedrive(ApiView):
 
 
 class DeadLetterDismiss(ApiView):
-    @extend_schema(operation_id="dead_letters_dismiss", request=None, responses=ExecutionOutput)
+    @extend_schema(
+        operation_id="dead_letters_dismiss", summary="Dismiss a dead letter", request=None, responses=ExecutionOutput
+    )
     def post(self, request: Request, execution_id: UUID) -> Response:
         """Takes it off the list; the execution and its history stay."""
         read_body(NoInput, request)
@@ -73,7 +87,9 @@ class DeadLetterDismiss(ApiView):
 
 
 class ExecutionRetry(ApiView):
-    @extend_schema(operation_id="executions_retry", request=None, responses={201: ExecutionOutput})
+    @extend_schema(
+        operation_id="executions_retry", summary="Retry an execution", request=None, responses={201: ExecutionOutput}
+    )
     @repeatable()
     def post(self, request: Request, execution_id: UUID) -> Create:
         """Whatever it ended as but success: a new execution for the same instant; `retry_of` points back."""

@@ -59,6 +59,7 @@ def read_status(user: User, execution_id: UUID) -> bytes:
 class ExecutionDetail(ApiView):
     @extend_schema(
         operation_id="executions_read",
+        summary="Read, await or follow an execution",
         parameters=[StatusQuery, IF_NONE_MATCH, LAST_EVENT_ID],
         responses={
             (200, "application/json"): ExecutionOutput,
@@ -68,6 +69,7 @@ class ExecutionDetail(ApiView):
         },
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
+        """At most a second old. `wait` answers at its end; `follow` streams what changes, as server-sent events."""
         query = read_query(StatusQuery, request)
         read = partial(read_status, user_of(request), execution_id)
         if query["follow"]:

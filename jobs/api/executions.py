@@ -31,10 +31,10 @@ MAX_EVENTS = 1000
 
 
 class ExecutionQuery(PageQuery):
-    job_id = serializers.UUIDField(required=False)
-    worker_id = serializers.UUIDField(required=False)
-    status = serializers.ChoiceField([s.value for s in State], required=False)
-    queue = serializers.CharField(required=False, max_length=63)
+    job_id = serializers.UUIDField(required=False, help_text="Of this job.")
+    worker_id = serializers.UUIDField(required=False, help_text="That this worker holds, or held last.")
+    status = serializers.ChoiceField([s.value for s in State], required=False, help_text="Those that stand so.")
+    queue = serializers.CharField(required=False, max_length=63, help_text="The name of their queue.")
     owner = serializers.CharField(
         required=False, max_length=150, help_text="A user's name; of others, what they share with you."
     )
@@ -54,8 +54,14 @@ def executions_of(user: User) -> QuerySet[Execution]:
 
 
 class Executions(ApiView):
-    @extend_schema(operation_id="executions_list", parameters=[ExecutionQuery], responses=page_of(ExecutionOutput))
+    @extend_schema(
+        operation_id="executions_list",
+        summary="List executions",
+        parameters=[ExecutionQuery],
+        responses=page_of(ExecutionOutput),
+    )
     def get(self, request: Request) -> Response:
+        """The filters may be combined. A page that is short may still have a `next`."""
         query = read_query(ExecutionQuery, request)
         user, ordering = user_of(request), str(query["ordering"])
         filters = ExecutionFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
@@ -64,8 +70,11 @@ class Executions(ApiView):
 
 
 class ExecutionCancel(ApiView):
-    @extend_schema(operation_id="executions_cancel", request=None, responses=ExecutionOutput)
+    @extend_schema(
+        operation_id="executions_cancel", summary="Cancel an execution", request=None, responses=ExecutionOutput
+    )
     def put(self, request: Request, execution_id: UUID) -> Response:
+        """Ends what waits and stops what runs; doing it again changes nothing, and what has ended stays as it is."""
         read_body(NoInput, request)
         user = user_of(request)
         execution = find(executions_of(user), execution_id)
@@ -97,6 +106,7 @@ class ExplanationOutput(serializers.Serializer[Any]):
 class ExecutionExplain(ApiView):
     @extend_schema(
         operation_id="executions_explain",
+        summary="Explain why an execution waits",
         responses=ExplanationOutput,
         description="Why it waits: every gate before it, as the next placement would find it. Empty once it is placed.",
     )
@@ -106,23 +116,34 @@ class ExecutionExplain(ApiView):
 
 
 class ExecutionAttempts(ApiView):
-    @extend_schema(operation_id="executions_attempts", responses=results_of(AttemptOutput))
+    @extend_schema(
+        operation_id="executions_attempts",
+        summary="List the attempts of an execution",
+        responses=results_of(AttemptOutput),
+    )
     def get(self, request: Request, execution_id: UUID) -> Response:
+        """Every time that a worker took it: its stages, how it ended, what it used, what its sandbox was made of."""
         execution = find(executions_of(user_of(request)), execution_id)
         return Response({"results": AttemptOutput(execution.attempts.order_by("number"), many=True).data})
 
 
 class ExecutionEvents(ApiView):
-    @extend_schema(operation_id="executions_events", responses=results_of(EventOutput))
+    @extend_schema(
+        operation_id="executions_events", summary="List the events of an execution", responses=results_of(EventOutput)
+    )
     def get(self, request: Request, execution_id: UUID) -> Response:
+        """What was not ordinary, such as lost, released, retried, redriven; the times of its stages say the rest."""
         find(executions_of(user_of(request)), execution_id)
         events = ExecutionEvent.objects.filter(execution_id=execution_id).order_by("created_at", "id")[:MAX_EVENTS]
         return Response({"results": EventOutput(events, many=True).data})
 
 
 class ExecutionOutputs(ApiView):
-    @extend_schema(operation_id="executions_outputs", responses=results_of(FileOutput))
+    @extend_schema(
+        operation_id="executions_outputs", summary="List the outputs of an execution", responses=results_of(FileOutput)
+    )
     def get(self, request: Request, execution_id: UUID) -> Response:
+        """The files that it left, each with an address that is good for a few minutes."""
         find(executions_of(user_of(request)), execution_id)
         files = Output.objects.filter(attempt__execution_id=execution_id).select_related("attempt").order_by("name")
         results = [
@@ -140,6 +161,7 @@ class ExecutionOutputs(ApiView):
 
     @extend_schema(
         operation_id="executions_delete_outputs",
+        summary="Delete the outputs of an execution",
         request=None,
         responses={204: None},
         description="Frees what an ended execution left; its events say so.",

@@ -16,13 +16,16 @@ from jobs.models import Worker, WorkerStatus
 
 
 class WorkerQuery(PageQuery):
-    status = serializers.ChoiceField(WorkerStatus.values, required=False)
+    status = serializers.ChoiceField(WorkerStatus.values, required=False, help_text="Those that stand so.")
     capabilities = serializers.CharField(required=False, help_text="Able to do all of these, such as bash,python.")
 
 
 class Workers(ApiView):
-    @extend_schema(operation_id="workers_list", parameters=[WorkerQuery], responses=page_of(WorkerOutput))
+    @extend_schema(
+        operation_id="workers_list", summary="List workers", parameters=[WorkerQuery], responses=page_of(WorkerOutput)
+    )
     def get(self, request: Request) -> Response:
+        """Everybody who is logged in may look."""
         query = read_query(WorkerQuery, request)
         rows = Worker.objects.all()
         if "status" in query:
@@ -33,6 +36,6 @@ class Workers(ApiView):
 
 
 class WorkerDetail(ApiView):
-    @extend_schema(operation_id="workers_read", responses=WorkerOutput)
+    @extend_schema(operation_id="workers_read", summary="Read a worker", responses=WorkerOutput)
     def get(self, request: Request, worker_id: UUID) -> Response:
         return Response(WorkerOutput(find(Worker.objects.all(), worker_id)).data)

@@ -45,9 +45,9 @@ _FILTERS = {each.name for each in fields(JobFilters)}
 
 
 class JobQuery(PageQuery):
-    status = serializers.ChoiceField([s.value for s in JobStatus], required=False)
-    queue = serializers.CharField(required=False, max_length=63)
-    priority = serializers.IntegerField(required=False, min_value=0, max_value=9)
+    status = serializers.ChoiceField([s.value for s in JobStatus], required=False, help_text="Those that stand so.")
+    queue = serializers.CharField(required=False, max_length=63, help_text="The name of their queue.")
+    priority = serializers.IntegerField(required=False, min_value=0, max_value=9, help_text="Exactly this one.")
     owner = serializers.CharField(
         required=False, max_length=150, help_text="A user's name; of others, what they share with you."
     )
@@ -69,7 +69,7 @@ InstantResults = results_of(InstantOutput)
 
 
 class NextQuery(StrictSerializer):
-    count = serializers.IntegerField(default=5, min_value=1, max_value=100)
+    count = serializers.IntegerField(default=5, min_value=1, max_value=100, help_text="At most so many.")
 
 
 class NoInput(StrictSerializer):
@@ -106,17 +106,24 @@ def _unless_edited(request: Request, job_id: UUID) -> Callable[[], None]:
 
 
 class Jobs(ApiView):
-    @extend_schema(operation_id="jobs_list", parameters=[JobQuery], responses=page_of(JobOutput))
+    @extend_schema(operation_id="jobs_list", summary="List jobs", parameters=[JobQuery], responses=page_of(JobOutput))
     def get(self, request: Request) -> Response:
+        """`status` and the other filters may be combined. A page that is short may still have a `next`."""
         query = read_query(JobQuery, request)
         user, ordering = user_of(request), str(query["ordering"])
         filters = JobFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
         rows = jobs_of(user, deleted=filters.deleted)
         return walked_page(rows, list_jobs(user, filters, ordering), ordering, request, JobOutput)
 
-    @extend_schema(operation_id="jobs_submit", request=JobInput, responses={201: SavedJobOutput})
+    @extend_schema(
+        operation_id="jobs_submit", summary="Submit a job", request=JobInput, responses={201: SavedJobOutput}
+    )
     @repeatable()
     def post(self, request: Request) -> Create:
+        """The program is a `script` or an uploaded `artifact`; with neither schedule nor dependency it runs once, now.
+
+        `warnings` name what about its schedules may surprise.
+        """
         user = user_of(request)
         prepared = submission.prepare_jobs(owner=user, specs=[job_spec(read_body(JobInput, request))])
 
@@ -132,11 +139,23 @@ class Jobs(ApiView):
 
 
 class JobDetail(ApiView):
-    @extend_schema(operation_id="jobs_read", parameters=[IF_NONE_MATCH], responses={200: JobOutput, 304: NOT_MODIFIED})
+    @extend_schema(
+        operation_id="jobs_read",
+        summary="Read a job",
+        parameters=[IF_NONE_MATCH],
+        responses={200: JobOutput, 304: NOT_MODIFIED},
+    )
     def get(self, request: Request, job_id: UUID) -> HttpResponse:
+        """`status`: what it is doing, else whether an instant is to come, else how its last execution ended."""
         return show(request, JobOutput(find(jobs_of(user_of(request)), job_id)).data, moving=MOVING)
 
-    @extend_schema(operation_id="jobs_edit", parameters=[IF_MATCH], request=JobEditInput, responses=SavedJobOutput)
+    @extend_schema(
+        operation_id="jobs_edit",
+        summary="Edit a job",
+        parameters=[IF_MATCH],
+        request=JobEditInput,
+        responses=SavedJobOutput,
+    )
     def patch(self, request: Request, job_id: UUID) -> Response:
         """Changes what is given and leaves the rest; of `requirements` and `retry` likewise.
 
@@ -151,7 +170,9 @@ class JobDetail(ApiView):
         shown = {name: value for name, value in saved.items() if name != "warnings"}
         return Response(saved, headers={"ETag": tag_of(shown, moving=MOVING)})
 
-    @extend_schema(operation_id="jobs_delete", parameters=[IF_MATCH], request=None, responses={204: None})
+    @extend_schema(
+        operation_id="jobs_delete", summary="Delete a job", parameters=[IF_MATCH], request=None, responses={204: None}
+    )
     def delete(self, request: Request, job_id: UUID) -> Response:
         """Cancels the job and what it runs; its executions stay readable. Once deleted it is not found."""
         read_body(NoInput, request)
@@ -162,8 +183,11 @@ class JobDetail(ApiView):
 
 
 class JobCancel(ApiView):
-    @extend_schema(operation_id="jobs_cancel", parameters=[IF_MATCH], request=None, responses=JobOutput)
+    @extend_schema(
+        operation_id="jobs_cancel", summary="Cancel a job", parameters=[IF_MATCH], request=None, responses=JobOutput
+    )
     def put(self, request: Request, job_id: UUID) -> Response:
+        """No instant of it fires any more, what waits ends, what runs is stopped; doing it again changes nothing."""
         read_body(NoInput, request)
         user = user_of(request)
         check_owner(user, find_job(user, job_id))
@@ -176,8 +200,9 @@ class PauseInput(StrictSerializer):
 
 
 class JobPause(ApiView):
-    @extend_schema(operation_id="jobs_pause", request=PauseInput, responses=JobOutput)
+    @extend_schema(operation_id="jobs_pause", summary="Pause a job", request=PauseInput, responses=JobOutput)
     def post(self, request: Request, job_id: UUID) -> Response:
+        """Its schedules do not fire until it is resumed; what was fired before runs on. Again: the note changes."""
         body = read_body(PauseInput, request)
         user = user_of(request)
         find_job(user, job_id)
@@ -186,8 +211,9 @@ class JobPause(ApiView):
 
 
 class JobResume(ApiView):
-    @extend_schema(operation_id="jobs_resume", request=None, responses=JobOutput)
+    @extend_schema(operation_id="jobs_resume", summary="Resume a job", request=None, responses=JobOutput)
     def post(self, request: Request, job_id: UUID) -> Response:
+        """Its schedules fire again from now on; the instants of the pause are counted as dropped. Twice is once."""
         read_body(NoInput, request)
         user = user_of(request)
         find_job(user, job_id)
@@ -202,9 +228,12 @@ class ExecuteInput(StrictSerializer):
 
 
 class JobExecute(ApiView):
-    @extend_schema(operation_id="jobs_execute", request=ExecuteInput, responses={201: ExecutionOutput})
+    @extend_schema(
+        operation_id="jobs_execute", summary="Run a job now", request=ExecuteInput, responses={201: ExecutionOutput}
+    )
     @repeatable()
     def post(self, request: Request, job_id: UUID) -> Create:
+        """A new execution now, whatever the schedules say."""
         worker_id = read_body(ExecuteInput, request)["worker_id"]
         find_job(user_of(request), job_id)
 
@@ -217,8 +246,14 @@ class JobExecute(ApiView):
 
 
 class JobNext(ApiView):
-    @extend_schema(operation_id="jobs_next", parameters=[NextQuery], responses=InstantResults)
+    @extend_schema(
+        operation_id="jobs_next",
+        summary="List the next instants of a job",
+        parameters=[NextQuery],
+        responses=InstantResults,
+    )
     def get(self, request: Request, job_id: UUID) -> Response:
+        """Of all its schedules together, in UTC and in the time of the schedule; `note` explains a change of clocks."""
         query = read_query(NextQuery, request)
         job = find_job(user_of(request), job_id)
         rows = job.schedules.filter(next_instant__isnull=False)

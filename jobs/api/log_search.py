@@ -35,14 +35,18 @@ class LogSearchQuery(StrictSerializer):
         help_text=f"{MIN_CHARACTERS} to {MAX_CHARACTERS} characters: words and "
         '"phrases" that stand on one line, -word for one that must not; with mode=substring, taken as it is written.',
     )
-    mode = serializers.ChoiceField([mode.value for mode in Mode], default=Mode.WORDS.value)
-    job_id = serializers.UUIDField(required=False)
+    mode = serializers.ChoiceField(
+        [mode.value for mode in Mode], default=Mode.WORDS.value, help_text="Whole words, or any part of a line."
+    )
+    job_id = serializers.UUIDField(required=False, help_text="Only logs of this job.")
     to = InstantField(required=False, help_text="Only lines written until then.")
-    stream = serializers.ChoiceField(["stdout", "stderr"], required=False)
+    stream = serializers.ChoiceField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
     owner = serializers.IntegerField(
         required=False, min_value=1, max_value=MAX_NUMBER, help_text="Of this user only; for staff."
     )
-    limit = serializers.IntegerField(default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT)
+    limit = serializers.IntegerField(
+        default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="At most so many lines."
+    )
     cursor = serializers.CharField(
         required=False, max_length=MAX_CURSOR_LENGTH, help_text="From the `next` of the page before."
     )
@@ -71,6 +75,7 @@ class FoundLineOutput(serializers.Serializer[Any]):
 class LogsSearch(ApiView):
     @extend_schema(
         operation_id="logs_search",
+        summary="Search logs",
         parameters=[LogSearchQuery],
         responses=results_of(
             FoundLineOutput,

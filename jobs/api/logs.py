@@ -41,8 +41,8 @@ class LogQuery(StrictSerializer):
     after = serializers.IntegerField(
         default=-1, min_value=-1, max_value=2**31 - 1, help_text="Only what follows this sequence."
     )
-    stream = serializers.ChoiceField(["stdout", "stderr"], required=False)
-    format = serializers.ChoiceField(["text", "json"], default="text")
+    stream = serializers.ChoiceField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
+    format = serializers.ChoiceField(["text", "json"], default="text", help_text="`json`: chunks with their times.")
     wait = serializers.IntegerField(
         default=0,
         min_value=0,
@@ -58,6 +58,7 @@ class LogQuery(StrictSerializer):
 class ExecutionLogs(ApiView):
     @extend_schema(
         operation_id="executions_logs",
+        summary="Read or follow a log",
         parameters=[LogQuery, LAST_EVENT_ID],
         responses={
             204: NOTHING_MORE,
@@ -76,6 +77,7 @@ class ExecutionLogs(ApiView):
         },
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
+        """As text; with `format=json` as chunks; with `follow` as server-sent events, until it has ended."""
         query = read_query(LogQuery, request)
         execution = find(executions_of(user_of(request)), execution_id)
         after, seconds = int(str(query["after"])), int(str(query["wait"]))

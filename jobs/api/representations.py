@@ -137,7 +137,7 @@ class JobOutput(serializers.ModelSerializer[Job]):
 
 
 class SavedJobOutput(JobOutput):
-    """A job and what its owner should know about its schedules; given in the context."""
+    """A job, and what its owner should know about its schedules."""
 
     warnings = serializers.SerializerMethodField()
 

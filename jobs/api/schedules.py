@@ -31,7 +31,9 @@ class PreviewInput(StrictSerializer):
 
 
 class SchedulesPreview(ApiView):
-    @extend_schema(operation_id="schedules_preview", request=PreviewInput, responses=InstantResults)
+    @extend_schema(
+        operation_id="schedules_preview", summary="Preview schedules", request=PreviewInput, responses=InstantResults
+    )
     def post(self, request: Request) -> Response:
         """The next instants of schedules as a job would have them: refused as they would be, and not stored."""
         body = read_body(PreviewInput, request)

@@ -51,13 +51,18 @@ def secrets_of(user: User) -> QuerySet[Secret]:
 
 
 class Secrets(ApiView):
-    @extend_schema(operation_id="secrets_list", parameters=[SecretQuery], responses=page_of(SecretOutput))
+    @extend_schema(
+        operation_id="secrets_list", summary="List secrets", parameters=[SecretQuery], responses=page_of(SecretOutput)
+    )
     def get(self, request: Request) -> Response:
         wanted = {"name": name} if (name := read_query(SecretQuery, request).get("name")) is not None else {}
         return page(secrets_of(user_of(request)).filter(**wanted), request, SecretOutput)
 
-    @extend_schema(operation_id="secrets_create", request=SecretInput, responses={201: SecretOutput})
+    @extend_schema(
+        operation_id="secrets_create", summary="Create a secret", request=SecretInput, responses={201: SecretOutput}
+    )
     def post(self, request: Request) -> Response:
+        """What is in it is sealed and in no answer."""
         body = read_body(SecretInput, request)
         secret = secrets.create_secret(owner=user_of(request), name=str(body["name"]), value=str(body["value"]))
         return Response(
@@ -68,11 +73,13 @@ class Secrets(ApiView):
 
 
 class SecretDetail(ApiView):
-    @extend_schema(operation_id="secrets_read", responses=SecretOutput)
+    @extend_schema(operation_id="secrets_read", summary="Read what is known of a secret", responses=SecretOutput)
     def get(self, request: Request, secret_id: UUID) -> Response:
         return Response(SecretOutput(find(secrets_of(user_of(request)), secret_id)).data)
 
-    @extend_schema(operation_id="secrets_rotate", request=SecretValueInput, responses=SecretOutput)
+    @extend_schema(
+        operation_id="secrets_rotate", summary="Rotate a secret", request=SecretValueInput, responses=SecretOutput
+    )
     def put(self, request: Request, secret_id: UUID) -> Response:
         """A new value: for every run that a worker claims from now on, of every job that is given it."""
         body = read_body(SecretValueInput, request)
@@ -81,7 +88,7 @@ class SecretDetail(ApiView):
         secrets.rotate_secret(secret_id, value=str(body["value"]))
         return Response(SecretOutput(rows.get(id=secret_id)).data)
 
-    @extend_schema(operation_id="secrets_delete", request=None, responses={204: None})
+    @extend_schema(operation_id="secrets_delete", summary="Delete a secret", request=None, responses={204: None})
     def delete(self, request: Request, secret_id: UUID) -> Response:
         """Refused while jobs are given it."""
         read_body(NoInput, request)

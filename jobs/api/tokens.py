@@ -77,13 +77,17 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 
 
 class Tokens(ApiView):
-    @extend_schema(operation_id="tokens_list", parameters=[PageQuery], responses=page_of(TokenOutput))
+    @extend_schema(
+        operation_id="tokens_list", summary="List tokens", parameters=[PageQuery], responses=page_of(TokenOutput)
+    )
     def get(self, request: Request) -> Response:
         """Also those that have expired or were revoked."""
         read_query(PageQuery, request)
         return page(tokens_of(user_of(request)), request, TokenOutput)
 
-    @extend_schema(operation_id="tokens_create", request=TokenInput, responses={201: MadeTokenOutput})
+    @extend_schema(
+        operation_id="tokens_create", summary="Create a token", request=TokenInput, responses={201: MadeTokenOutput}
+    )
     def post(self, request: Request) -> Response:
         """Its secret is in this answer and nowhere else: a lost one is revoked and made anew."""
         body = read_body(TokenInput, request)
@@ -99,12 +103,14 @@ class Tokens(ApiView):
 
 
 class TokenSelf(ApiView):
-    @extend_schema(operation_id="tokens_self", responses=TokenOutput)
+    @extend_schema(operation_id="tokens_self", summary="Read the token in use", responses=TokenOutput)
     def get(self, request: Request) -> Response:
         """The token that this request is sent with."""
         return Response(TokenOutput(_own(request)).data)
 
-    @extend_schema(operation_id="tokens_revoke_self", request=None, responses={204: None})
+    @extend_schema(
+        operation_id="tokens_revoke_self", summary="Revoke the token in use", request=None, responses={204: None}
+    )
     def delete(self, request: Request) -> Response:
         """Whatever its scope: who holds a token may give it up."""
         read_body(NoInput, request)
@@ -113,11 +119,11 @@ class TokenSelf(ApiView):
 
 
 class TokenDetail(ApiView):
-    @extend_schema(operation_id="tokens_read", responses=TokenOutput)
+    @extend_schema(operation_id="tokens_read", summary="Read a token", responses=TokenOutput)
     def get(self, request: Request, token_id: UUID) -> Response:
         return Response(TokenOutput(find(tokens_of(user_of(request)), token_id)).data)
 
-    @extend_schema(operation_id="tokens_revoke", request=None, responses={204: None})
+    @extend_schema(operation_id="tokens_revoke", summary="Revoke a token", request=None, responses={204: None})
     def delete(self, request: Request, token_id: UUID) -> Response:
         """It is refused from now on, and stays in the list."""
         read_body(NoInput, request)
@@ -130,7 +136,9 @@ class Login(ApiView):
     # A cookie or a token that is no longer good must not stand in the way of a new one.
     authentication_classes = []
 
-    @extend_schema(operation_id="login", request=LoginInput, responses={201: MadeTokenOutput}, auth=[])
+    @extend_schema(
+        operation_id="login", summary="Log in", request=LoginInput, responses={201: MadeTokenOutput}, auth=[]
+    )
     def post(self, request: Request) -> Response:
         """A token for a name and a password. Tries that fail are limited for each user and each address."""
         body = read_body(LoginInput, request)

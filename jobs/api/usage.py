@@ -41,8 +41,9 @@ class OwnUseOutput(serializers.Serializer[Any]):
 
 
 class Usage(ApiView):
-    @extend_schema(operation_id="usage_read", responses=OwnUseOutput)
+    @extend_schema(operation_id="usage_read", summary="Read what you use and may use", responses=OwnUseOutput)
     def get(self, request: Request) -> Response:
+        """Jobs, concurrent executions, storage and requests, with the quota of each."""
         user = user_of(request)
         jobs, executions = read_uses(user.pk)
         told = {

@@ -84,7 +84,7 @@ class WebhookSecretOutput(WebhookOutput):
 
 
 class DeliveryQuery(PageQuery):
-    state = serializers.ChoiceField(DeliveryState.choices, required=False)
+    state = serializers.ChoiceField(DeliveryState.choices, required=False, help_text="Those that stand so.")
 
 
 class WebhookDeliveryOutput(serializers.ModelSerializer[WebhookDelivery]):
@@ -112,12 +112,22 @@ def webhooks_of(user: User) -> QuerySet[Webhook]:
 
 
 class Webhooks(ApiView):
-    @extend_schema(operation_id="webhooks_list", parameters=[WebhookQuery], responses=page_of(WebhookOutput))
+    @extend_schema(
+        operation_id="webhooks_list",
+        summary="List webhooks",
+        parameters=[WebhookQuery],
+        responses=page_of(WebhookOutput),
+    )
     def get(self, request: Request) -> Response:
         wanted = {"name": name} if (name := read_query(WebhookQuery, request).get("name")) is not None else {}
         return page(webhooks_of(user_of(request)).filter(**wanted), request, WebhookOutput)
 
-    @extend_schema(operation_id="webhooks_create", request=WebhookInput, responses={201: WebhookSecretOutput})
+    @extend_schema(
+        operation_id="webhooks_create",
+        summary="Create a webhook",
+        request=WebhookInput,
+        responses={201: WebhookSecretOutput},
+    )
     def post(self, request: Request) -> Response:
         """The answer has the secret that deliveries are signed with: keep it, it is not told again."""
         body = cast("dict[str, Any]", read_body(WebhookInput, request))
@@ -130,11 +140,13 @@ class Webhooks(ApiView):
 
 
 class WebhookDetail(ApiView):
-    @extend_schema(operation_id="webhooks_read", responses=WebhookOutput)
+    @extend_schema(operation_id="webhooks_read", summary="Read a webhook", responses=WebhookOutput)
     def get(self, request: Request, webhook_id: UUID) -> Response:
         return Response(WebhookOutput(find(webhooks_of(user_of(request)), webhook_id)).data)
 
-    @extend_schema(operation_id="webhooks_edit", request=WebhookEditInput, responses=WebhookOutput)
+    @extend_schema(
+        operation_id="webhooks_edit", summary="Edit a webhook", request=WebhookEditInput, responses=WebhookOutput
+    )
     def patch(self, request: Request, webhook_id: UUID) -> Response:
         body = cast("dict[str, Any]", read_body(WebhookEditInput, request))
         rows = webhooks_of(user_of(request))
@@ -142,7 +154,7 @@ class WebhookDetail(ApiView):
         webhooks.edit_webhook(webhook_id, **body)
         return Response(WebhookOutput(rows.get(id=webhook_id)).data)
 
-    @extend_schema(operation_id="webhooks_delete", request=None, responses={204: None})
+    @extend_schema(operation_id="webhooks_delete", summary="Delete a webhook", request=None, responses={204: None})
     def delete(self, request: Request, webhook_id: UUID) -> Response:
         """With the list of what was sent to it; what waits to be sent is not."""
         read_body(NoInput, request)
@@ -152,7 +164,12 @@ class WebhookDetail(ApiView):
 
 
 class WebhookRotate(ApiView):
-    @extend_schema(operation_id="webhooks_rotate", request=WebhookRotateInput, responses=WebhookSecretOutput)
+    @extend_schema(
+        operation_id="webhooks_rotate",
+        summary="Rotate the secret of a webhook",
+        request=WebhookRotateInput,
+        responses=WebhookSecretOutput,
+    )
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """A new secret, told in this answer alone. For 24 hours deliveries are signed with the former as well."""
         body = cast("dict[str, Any]", read_body(WebhookRotateInput, request))
@@ -163,7 +180,9 @@ class WebhookRotate(ApiView):
 
 
 class WebhookPing(ApiView):
-    @extend_schema(operation_id="webhooks_ping", request=None, responses={202: WebhookDeliveryOutput})
+    @extend_schema(
+        operation_id="webhooks_ping", summary="Test a webhook", request=None, responses={202: WebhookDeliveryOutput}
+    )
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """Sends a `ping`, once; its delivery says what came of it."""
         read_body(NoInput, request)
@@ -174,7 +193,10 @@ class WebhookPing(ApiView):
 
 class WebhookDeliveries(ApiView):
     @extend_schema(
-        operation_id="webhooks_deliveries", parameters=[DeliveryQuery], responses=page_of(WebhookDeliveryOutput)
+        operation_id="webhooks_deliveries",
+        summary="List the deliveries of a webhook",
+        parameters=[DeliveryQuery],
+        responses=page_of(WebhookDeliveryOutput),
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         query = read_query(DeliveryQuery, request)
@@ -184,7 +206,12 @@ class WebhookDeliveries(ApiView):
 
 
 class WebhookRedeliver(ApiView):
-    @extend_schema(operation_id="webhooks_redeliver", request=None, responses={202: WebhookDeliveryOutput})
+    @extend_schema(
+        operation_id="webhooks_redeliver",
+        summary="Send a delivery again",
+        request=None,
+        responses={202: WebhookDeliveryOutput},
+    )
     def post(self, request: Request, webhook_id: UUID, delivery_id: UUID) -> Response:
         """Sends it now, whatever became of it, under the same id; if need be again for about a day."""
         read_body(NoInput, request)

@@ -39,8 +39,11 @@ class MovedOutput(serializers.Serializer[Any]):
 
 
 class ExecutionStart(ApiView):
-    @extend_schema(operation_id="executions_start", request=StartInput, responses={204: None})
+    @extend_schema(
+        operation_id="executions_start", summary="Say that a run has begun", request=StartInput, responses={204: None}
+    )
     def post(self, request: Request, execution_id: UUID) -> Response:
+        """The sandbox is up: the execution is `running` from now on."""
         hold, values = _read(StartInput, request, execution_id)
         attempts.start_attempt(hold, values["receipt"])
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -49,6 +52,7 @@ class ExecutionStart(ApiView):
 class ExecutionLogs(logs.ExecutionLogs):
     @extend_schema(
         operation_id="executions_append_logs",
+        summary="Append to a log",
         request=LogInput,
         responses={204: None},
         description=(
@@ -65,6 +69,7 @@ class ExecutionLogs(logs.ExecutionLogs):
 class ExecutionOutputs(executions.ExecutionOutputs):
     @extend_schema(
         operation_id="executions_announce_output",
+        summary="Announce an output",
         request=OutputInput,
         responses={201: UploadOutput},
         description=(
@@ -81,6 +86,7 @@ class ExecutionOutputs(executions.ExecutionOutputs):
 class ExecutionComplete(ApiView):
     @extend_schema(
         operation_id="executions_complete",
+        summary="Say how a run ended",
         request=CompleteInput,
         responses=MovedOutput,
         description="Ends the attempt: what its execution becomes, the retry policy says. Its outputs come first.",

@@ -128,7 +128,12 @@ def own_worker(request: Request, worker_id: UUID) -> Worker:
 
 
 class WorkerTerms(ApiView):
-    @extend_schema(operation_id="workers_terms", responses=TermsOutput, description="What a worker must keep to.")
+    @extend_schema(
+        operation_id="workers_terms",
+        summary="Read the terms for workers",
+        responses=TermsOutput,
+        description="What a worker must keep to.",
+    )
     def get(self, request: Request) -> Response:
         terms = {
             "protocol": PROTOCOL_VERSION,
@@ -140,8 +145,14 @@ class WorkerTerms(ApiView):
 
 
 class WorkerRegister(ApiView):
-    @extend_schema(operation_id="workers_register", request=OfferInput, responses={201: RegistrationOutput})
+    @extend_schema(
+        operation_id="workers_register",
+        summary="Register a worker",
+        request=OfferInput,
+        responses={201: RegistrationOutput},
+    )
     def post(self, request: Request) -> Response:
+        """A new incarnation, which takes away what earlier ones of this worker held."""
         offer, token = offer_of(read_body(OfferInput, request)), token_of(request)
         if token.pool and offer.pool != token.pool:
             raise exceptions.PermissionDenied(f"This token is good for workers of the pool {token.pool} only.")
@@ -150,8 +161,14 @@ class WorkerRegister(ApiView):
 
 
 class WorkerHeartbeat(ApiView):
-    @extend_schema(operation_id="workers_heartbeat", request=HeartbeatInput, responses=OrdersOutput)
+    @extend_schema(
+        operation_id="workers_heartbeat",
+        summary="Renew the lease of a worker",
+        request=HeartbeatInput,
+        responses=OrdersOutput,
+    )
     def post(self, request: Request, worker_id: UUID) -> Response:
+        """Renews its lease and says what it holds; the answer says what to stop. What it leaves out is lost."""
         values = read_body(HeartbeatInput, request)
         registration = _registration(request, worker_id, values["incarnation"])
         orders = leases.renew_lease(registration, held_of(values), usage_of(values))
@@ -161,6 +178,7 @@ class WorkerHeartbeat(ApiView):
 class WorkerClaim(ApiView):
     @extend_schema(
         operation_id="workers_claim",
+        summary="Claim work",
         request=ClaimInput,
         responses=WorkOutput,
         description="Takes what is placed on the worker, and waits for it if there is nothing. An empty answer may come"
@@ -180,6 +198,7 @@ class WorkerClaim(ApiView):
 class WorkerDrain(ApiView):
     @extend_schema(
         operation_id="workers_drain",
+        summary="Drain a worker",
         request=DrainInput,
         responses=WorkerOutput,
         description="It finishes what it holds and gets nothing new, until it registers again. For staff, and for the"
@@ -208,6 +227,7 @@ class WorkerDrain(ApiView):
 class WorkerLeave(ApiView):
     @extend_schema(
         operation_id="workers_leave",
+        summary="Take leave",
         request=StandingInput,
         responses={204: None},
         description="It says goodbye; what it still holds is taken back.",

@@ -11,6 +11,7 @@ import dj_database_url
 from jobs.patience import PatientConnection
 from scheduler_project.settings.celery import *  # noqa: F403 - Celery reads its settings from here by their CELERY_ prefix
 from scheduler_project.settings.environment import read_environment
+from scheduler_project.settings.openapi import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from workers.configuration import WorkerSettings
 
 environment = read_environment()
@@ -135,30 +136,6 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "jobs.api.problems.problem_response",
-}
-
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Punctual",
-    "DESCRIPTION": "Jobs, their schedules, executions, logs and the workers that run them.",
-    "VERSION": "1",
-    "OAS_VERSION": "3.1.0",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SCHEMA_PATH_PREFIX": "/api/v1",
-    "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums",
-        "jobs.api.schema.say_anything",
-        "jobs.api.schema.add_problems",
-    ],
-    # All of these are called `status` where they are shown.
-    "ENUM_NAME_OVERRIDES": {
-        "ExecutionStatusEnum": "jobs.api.schema.EXECUTION_STATUSES",
-        "JobStatusEnum": "jobs.api.schema.JOB_STATUSES",
-        "WorkerStatusEnum": "jobs.models.worker.WorkerStatus",
-        "TokenScopeEnum": "jobs.models.token.TokenScope",
-        "LoginScopeEnum": "jobs.api.schema.LOGIN_SCOPES",
-    },
 }
 
 LOGGING = {
