@@ -31,10 +31,22 @@ class ScheduleInput(StrictSerializer):
     solar = TextField(required=False, help_text="An event of the sun and a place: sunset 48.85,2.35.")
     timezone = TextField(default="UTC", max_length=64, help_text="An IANA name, such as Europe/Paris.")
     starts_at = InstantField(default=None, allow_null=True, help_text="Default: now.")
-    ends_at = InstantField(default=None, allow_null=True)
-    jitter_seconds = NumberField(default=0, min_value=0, max_value=DAY_SECONDS)
-    catch_up = serializers.ChoiceField([c.value for c in CatchUp], default=CatchUp.LATEST.value)
-    catch_up_window_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=MAX_WINDOW_SECONDS)
+    ends_at = InstantField(default=None, allow_null=True, help_text="No instant after it. Default: without an end.")
+    jitter_seconds = NumberField(
+        default=0, min_value=0, max_value=DAY_SECONDS, help_text="Each instant fires up to so much later."
+    )
+    catch_up = serializers.ChoiceField(
+        [c.value for c in CatchUp],
+        default=CatchUp.LATEST.value,
+        help_text="Which instants that passed while nothing could fire are made up for.",
+    )
+    catch_up_window_seconds = NumberField(
+        default=None,
+        allow_null=True,
+        min_value=0,
+        max_value=MAX_WINDOW_SECONDS,
+        help_text="Those that are older are not. Default: however old.",
+    )
 
     excluded_dates = BoundedListField(
         child=serializers.DateField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
@@ -42,7 +54,13 @@ class ScheduleInput(StrictSerializer):
     calendar = TextField(
         default=None, allow_null=True, max_length=100, help_text="The id or the name of a calendar: its dates as well."
     )
-    max_count = WholeNumberField(default=None, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
+    max_count = WholeNumberField(
+        default=None,
+        allow_null=True,
+        min_value=1,
+        max_value=LARGEST_INTEGER,
+        help_text="How many instants it has in all. Default: without end.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         given = [name for name in KIND_FIELDS.values() if name in attrs]
@@ -117,11 +135,18 @@ class RetryInput(StrictSerializer):
 
 class JobInput(StrictSerializer):
     name = TextField(max_length=200)
-    runtime = serializers.ChoiceField(RUNTIMES)
+    runtime = serializers.ChoiceField(RUNTIMES, help_text="What runs the program; `binary`: it runs by itself.")
     script = TextField(required=False, help_text=f"The program's text, at most {conf.MAX_SCRIPT_BYTES} bytes.")
     artifact = serializers.UUIDField(required=False, help_text="An uploaded artifact, instead of a script.")
-    args = BoundedListField(child=TextField(allow_blank=True), default=list, max_length=conf.MAX_ARGS)
-    env = serializers.DictField(child=TextField(allow_blank=True), default=dict)
+    args = BoundedListField(
+        child=TextField(allow_blank=True),
+        default=list,
+        max_length=conf.MAX_ARGS,
+        help_text="What the program is called with.",
+    )
+    env = serializers.DictField(
+        child=TextField(allow_blank=True), default=dict, help_text="Its environment, beside what Punctual puts there."
+    )
     stdin = TextField(
         required=False,
         allow_null=True,
@@ -134,8 +159,8 @@ class JobInput(StrictSerializer):
     secrets = SecretGrantInput(many=True, default=list, max_length=conf.MAX_SECRETS_PER_JOB)  # type: ignore[call-arg]
     schedules = ScheduleInput(many=True, default=list, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
     dependencies = DependencyInput(many=True, default=list, max_length=conf.MAX_DEPENDENCIES_PER_JOB)  # type: ignore[call-arg]
-    priority = WholeNumberField(default=5, min_value=0, max_value=9)
-    queue = TextField(default="default", max_length=63)
+    priority = WholeNumberField(default=5, min_value=0, max_value=9, help_text="9 goes first.")
+    queue = TextField(default="default", max_length=63, help_text="The name of the queue that it waits in.")
     team = TextField(
         default=None,
         allow_null=True,
@@ -143,7 +168,9 @@ class JobInput(StrictSerializer):
         help_text="One of your teams, whose members may look at the job, run it, pause it and resume it.",
     )
     requirements = RequirementsInput(required=False)
-    timeout_seconds = NumberField(default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS)
+    timeout_seconds = NumberField(
+        default=3600, min_value=0.1, max_value=conf.MAX_TIMEOUT_SECONDS, help_text="For each attempt."
+    )
     deadline_seconds = NumberField(
         default=None,
         allow_null=True,
@@ -152,9 +179,21 @@ class JobInput(StrictSerializer):
         help_text="For all attempts and waits together, from when it fired; past it no attempt starts.",
     )
     retry = RetryInput(required=False)
-    max_concurrency = WholeNumberField(default=1, allow_null=True, min_value=1, max_value=LARGEST_INTEGER)
-    overlap = serializers.ChoiceField(Overlap.values, default=Overlap.QUEUE.value)
-    delivery = serializers.ChoiceField(Delivery.values, default=Delivery.AT_LEAST_ONCE.value)
+    max_concurrency = WholeNumberField(
+        default=1,
+        allow_null=True,
+        min_value=1,
+        max_value=LARGEST_INTEGER,
+        help_text="How many of its executions run at once; null: no limit.",
+    )
+    overlap = serializers.ChoiceField(
+        Overlap.values, default=Overlap.QUEUE.value, help_text="What a firing does while as many run as may."
+    )
+    delivery = serializers.ChoiceField(
+        Delivery.values,
+        default=Delivery.AT_LEAST_ONCE.value,
+        help_text="Whether an attempt that was lost with its worker is followed by another.",
+    )
     network = serializers.BooleanField(
         default=False, help_text="Whether its runs may reach public addresses; its owner needs the permission for it."
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from jobs.api.permissions import NEEDED, OPEN, PREFIX, WORKER, Scopes, scopes_needed
@@ -46,6 +47,8 @@ _ROUTES = {re.sub(r"<\w+:(\w+)>", r"{\1}", route): route for route in NEEDED}
 
 def describe_operations(result: dict[str, Any], **_: object) -> dict[str, Any]:
     """drf-spectacular's hook."""
+    schemes = result["components"]["securitySchemes"]
+    schemes[SESSION]["description"] = "A browser that has logged in to the admin sends it by itself."
     result["tags"] = [{"name": area.name, "description": area.description} for area in AREAS]
     for path, operations in result["paths"].items():
         address = path.removeprefix(f"/{PREFIX}")
@@ -58,6 +61,8 @@ def describe_operations(result: dict[str, Any], **_: object) -> dict[str, Any]:
                 told = (operation.get("description"), _in_words(needed))
                 operation["description"] = "\n\n".join(filter(None, told))
                 operation["security"] = _security(needed)
+            for status, response in operation["responses"].items():
+                response["description"] = response["description"] or HTTPStatus(int(status)).phrase
             for parameter in operation.get("parameters", []):
                 if parameter["in"] == "path":
                     thing = parameter["name"].removesuffix("_id")

@@ -35,7 +35,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     # It would ask a server of its makers whether the schema is valid.
-    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "defaultModelsExpandDepth": 0, "validatorUrl": None},
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # In the order of the addresses, which is that of a job's life; the alphabet's is not.
     "SORT_OPERATIONS": False,
