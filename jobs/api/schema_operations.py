@@ -35,6 +35,7 @@ AREAS = (
     Area("Artifacts", "Programs and files, uploaded straight to the object store.", ("artifacts",)),
     Area("Secrets", "Values that jobs are given, written here and never read back.", ("secrets",)),
     Area("Webhooks", "Who is told that executions have ended, and what became of telling them.", ("webhooks",)),
+    Area("Teams", "Who shares jobs with whom.", ("teams",)),
     Area("Workers and queues", "Where work runs, and where it waits.", ("workers", "queues")),
     Area("Audit", "Who changed what, and whether every instant was accounted for.", ("audit",)),
     Area("Account", "Tokens, and what you use.", ("login", "tokens", "usage")),

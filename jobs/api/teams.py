@@ -74,13 +74,15 @@ def _check_staff(request: Request) -> None:
 
 
 class Teams(ApiView):
-    @extend_schema(operation_id="teams_list", parameters=[PageQuery], responses=page_of(TeamOutput))
+    @extend_schema(
+        operation_id="teams_list", summary="List teams", parameters=[PageQuery], responses=page_of(TeamOutput)
+    )
     def get(self, request: Request) -> Response:
         """Those that you are a member of; for staff, all."""
         read_query(PageQuery, request)
         return page(teams_seen_by(user_of(request)), request, TeamOutput)
 
-    @extend_schema(operation_id="teams_create", request=TeamInput, responses={201: TeamOutput})
+    @extend_schema(operation_id="teams_create", summary="Create a team", request=TeamInput, responses={201: TeamOutput})
     @repeatable()
     def post(self, request: Request) -> Create:
         """For staff."""
@@ -101,12 +103,21 @@ class Teams(ApiView):
 
 class TeamDetail(ApiView):
     @extend_schema(
-        operation_id="teams_read", parameters=[IF_NONE_MATCH], responses={200: TeamOutput, 304: NOT_MODIFIED}
+        operation_id="teams_read",
+        summary="Read a team",
+        parameters=[IF_NONE_MATCH],
+        responses={200: TeamOutput, 304: NOT_MODIFIED},
     )
     def get(self, request: Request, team_id: UUID) -> HttpResponse:
         return show(request, TeamOutput(find(teams_seen_by(user_of(request)), team_id)).data, moving=MOVING)
 
-    @extend_schema(operation_id="teams_edit", parameters=[IF_MATCH], request=TeamEditInput, responses=TeamOutput)
+    @extend_schema(
+        operation_id="teams_edit",
+        summary="Edit a team",
+        parameters=[IF_MATCH],
+        request=TeamEditInput,
+        responses=TeamOutput,
+    )
     def patch(self, request: Request, team_id: UUID) -> Response:
         """For staff. Who is taken out keeps their jobs; what they shared stays shared until it is edited."""
         rows = teams_seen_by(user_of(request))
@@ -117,7 +128,9 @@ class TeamDetail(ApiView):
         shown = TeamOutput(rows.get(id=team_id)).data
         return Response(shown, headers={"ETag": tag_of(shown, moving=MOVING)})
 
-    @extend_schema(operation_id="teams_delete", parameters=[IF_MATCH], request=None, responses={204: None})
+    @extend_schema(
+        operation_id="teams_delete", summary="Delete a team", parameters=[IF_MATCH], request=None, responses={204: None}
+    )
     def delete(self, request: Request, team_id: UUID) -> Response:
         """For staff. Its jobs are their owners' alone again."""
         find(teams_seen_by(user_of(request)), team_id)

@@ -12,10 +12,14 @@ from rest_framework.test import APIClient
 from jobs.api.examples import REQUESTS, world
 from jobs.models import Calendar, Secret
 from jobs.services import secrets
+from jobs.services.queues import create_queue
+from jobs.services.teams import create_team
 from jobs.services.webhooks import create_webhook
 from tests.factories import make_execution, make_job, make_user
 from tests.integration.api.conftest import API, client_of, job_body
 from tests.integration.api.rest_workers import RestWorker, join
+
+STAFFS = (f"{API}/teams", f"{API}/queues")
 
 
 class World(NamedTuple):
@@ -46,6 +50,7 @@ def the_world(transactional_db: None, bucket: None) -> World:
     submitted = owner.post(f"{API}/jobs", job_body(schedules=[{"cron": "0 3 * * *"}]), format="json").json()
     run = worker.take(make_execution(job=make_job(owner=ada)))
     worker.place(make_execution(job=make_job(owner=ada)))
+    make_user(username="grace")
     secrets.create_secret(owner=ada, name="smtp", value="a password")
     webhook, _ = create_webhook(owner=ada, name="hook", url="https://hooks.invalid/", events=["failed"], job_id=None)
     ids = {
@@ -56,6 +61,8 @@ def the_world(transactional_db: None, bucket: None) -> World:
         "calendar_id": str(Calendar.objects.create(owner=ada, name="calendar", dates=[]).id),
         "secret_id": str(Secret.objects.get().id),
         "webhook_id": str(webhook.id),
+        "team_id": str(create_team(name="team", members=["ada"]).id),
+        "queue_id": str(create_queue(name="queue").id),
     }
     return World(owner, client_of(make_user(is_staff=True)), worker, ids)
 
@@ -71,7 +78,7 @@ def test_every_example_of_a_request_is_taken(the_world: World) -> None:
                 by = the_world.owner
                 if said["security"] == [{"bearerToken": ["worker"]}] or (path.endswith("/drain") and body):
                     by = the_world.worker.client
-                elif path.endswith("/drain"):
+                elif path.startswith(STAFFS) or path.endswith("/drain"):
                     by = the_world.staff
                 response = the_world.send(method.upper(), path, body, by=by)
                 if not 200 <= response.status_code < 300:
