@@ -5,6 +5,7 @@ What a client writes about its own address counts only as far as a proxy that is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 
@@ -17,6 +18,8 @@ from jobs.models import ApiToken, Via
 from jobs.services.acting import Actor, acting
 
 COMMAND_LINE = "punctual"
+# Some proxies write the port that a client came from as well; of the newer kind of address then in brackets.
+WITH_PORT = re.compile(r"(?P<v4>[0-9.]+):[0-9]{1,5}|\[(?P<v6>[^\[\]]*:[^\[\]]*)\](?::[0-9]{1,5})?")
 
 
 class ActingMiddleware:
@@ -69,8 +72,11 @@ def _via(request: HttpRequest) -> Via:
 
 
 def _address(text: str) -> str | None:
+    written = text.strip()
+    if found := WITH_PORT.fullmatch(written):
+        written = found["v4"] or found["v6"]
     try:
-        address = ip_address(text.strip())
+        address = ip_address(written)
     except ValueError:
         return None
     mapped = getattr(address, "ipv4_mapped", None)
