@@ -165,6 +165,7 @@ PUNCTUAL_STATUS_CACHE_SECONDS = environment.status_cache_seconds
 PUNCTUAL_WEBHOOK_REACH = environment.webhook_reach
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers
+PUNCTUAL_WAITING_FOLLOWERS_EACH = environment.effective_waiting_followers_each
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
 PUNCTUAL_S3_BUCKET = environment.s3_bucket
 PUNCTUAL_S3_ENDPOINT_URL = environment.s3_endpoint_url

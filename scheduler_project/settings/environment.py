@@ -73,6 +73,7 @@ class Environment(BaseSettings):
     status_cache_seconds: float = Field(1, ge=0, le=1, validation_alias="PUNCTUAL_STATUS_CACHE_SECONDS")
     waiting_claims: int = Field(16, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_CLAIMS")
     waiting_followers: int = Field(8, ge=0, le=10_000, validation_alias="PUNCTUAL_WAITING_FOLLOWERS")
+    waiting_followers_each: int | None = Field(None, ge=1, validation_alias="PUNCTUAL_WAITING_FOLLOWERS_EACH")
 
     webhook_http: bool = Field(False, validation_alias="PUNCTUAL_WEBHOOK_HTTP")
     webhook_networks: Words = Field((), validation_alias="PUNCTUAL_WEBHOOK_NETWORKS")
@@ -185,6 +186,10 @@ class Environment(BaseSettings):
     @property
     def effective_log_days(self) -> float:
         return min(DEFAULT_LOG_DAYS, self.retention_days) if self.log_days is None else self.log_days
+
+    @property
+    def effective_waiting_followers_each(self) -> int:
+        return -(-self.waiting_followers // 2) if self.waiting_followers_each is None else self.waiting_followers_each
 
     @property
     def webhook_reach(self) -> Reach:

@@ -57,6 +57,15 @@ def test_logs_stay_no_longer_than_history(variables: pytest.MonkeyPatch) -> None
     assert "PUNCTUAL_LOG_DAYS must be at most PUNCTUAL_RETENTION_DAYS (7)" in refusal()
 
 
+def test_half_of_those_who_wait_may_be_one_users(variables: pytest.MonkeyPatch) -> None:
+    assert read().effective_waiting_followers_each == 4
+    for total, each in (("0", 0), ("1", 1), ("5", 3)):
+        variables.setenv("PUNCTUAL_WAITING_FOLLOWERS", total)
+        assert read().effective_waiting_followers_each == each
+    variables.setenv("PUNCTUAL_WAITING_FOLLOWERS_EACH", "5")
+    assert read().effective_waiting_followers_each == 5
+
+
 def test_what_a_worker_counts_is_names_and_amounts(variables: pytest.MonkeyPatch) -> None:
     assert read().worker_resources == {}
     variables.setenv("PUNCTUAL_WORKER_RESOURCES", "gpu=2, licence=5,")

@@ -34,25 +34,29 @@ DEADLINE = 20.0
 
 @pytest.fixture(autouse=True)
 def _few_seats(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    settings.PUNCTUAL_WAITING_FOLLOWERS = SEATS
+    settings.PUNCTUAL_WAITING_FOLLOWERS = settings.PUNCTUAL_WAITING_FOLLOWERS_EACH = SEATS
     patient = wakeups.HurriedRedis(settings.PUNCTUAL_REDIS_URL, timeout_seconds=5)
     monkeypatch.setattr(status_cache, "hurried_redis", lambda: patient)
-    following._seats.cache_clear()
+    following.seats.cache_clear()
     yield
     wait_for(lambda: free_seats() == SEATS, "every seat is free again", seconds=DEADLINE)
-    following._seats.cache_clear()
+    following.seats.cache_clear()
 
 
 def free_seats() -> int:
-    return int(following._seats()._value)
+    return following.seats().free
+
+
+def http_of(user: User, live_server: LiveServer) -> httpx.Client:
+    secret = new_secret()
+    store_token(owner=user, name="test", secret=secret)
+    headers = {"Authorization": f"Bearer {secret}"}
+    return httpx.Client(base_url=f"{live_server.url}{API}", headers=headers, timeout=DEADLINE, trust_env=False)
 
 
 @pytest.fixture
 def http(live_server: LiveServer, owner: User) -> Iterator[httpx.Client]:
-    secret = new_secret()
-    store_token(owner=owner, name="test", secret=secret)
-    headers = {"Authorization": f"Bearer {secret}"}
-    with httpx.Client(base_url=f"{live_server.url}{API}", headers=headers, timeout=DEADLINE, trust_env=False) as client:
+    with http_of(owner, live_server) as client:
         yield client
 
 
@@ -198,6 +202,26 @@ def test_who_hangs_up_frees_the_seat_and_who_finds_none_is_told_how_things_stand
         wait_for(lambda seen=follower: seen.heartbeats, "it is alive", seconds=DEADLINE)  # type: ignore[misc]
         follower.leave()
     wait_for(lambda: free_seats() == SEATS, "the seats are free", seconds=DEADLINE)
+
+
+def test_nobody_takes_the_seats_of_all(
+    http: httpx.Client, hold: Hold, live_server: LiveServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.PUNCTUAL_WAITING_FOLLOWERS_EACH = SEATS - 1
+    monkeypatch.setattr(conf, "FOLLOW_HEARTBEAT_SECONDS", 0.1)
+    address = f"/executions/{hold.execution_id}"
+    greedy = [Follower(http, f"{address}?follow=1") for _ in range(SEATS - 1)]
+    wait_for(lambda: free_seats() == 1, "all seats of one user are taken", seconds=DEADLINE)
+    for late in (f"{address}?follow=1", f"{address}/logs?follow=1"):
+        Follower(http, late).wait_for_end()
+    assert seconds_of(lambda: http.get(f"{address}?wait=20")) < 10
+    assert seconds_of(lambda: http.get(f"{address}/logs?format=json&wait=20")) < 10
+    with http_of(make_user(is_staff=True), live_server) as other:
+        modest = Follower(other, f"{address}?follow=1")
+        wait_for(lambda: modest.heartbeats, "another is told what happens", seconds=DEADLINE)
+        assert free_seats() == 0
+        for follower in (*greedy, modest):
+            follower.leave()
 
 
 def test_a_stream_ends_after_a_while_and_when_there_is_nothing_to_see_any_more(

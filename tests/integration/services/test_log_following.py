@@ -136,13 +136,13 @@ def test_an_attempt_that_was_given_away_before_it_was_claimed_has_ended() -> Non
 
 def test_one_follower_too_many_is_answered_at_once(hold: Hold, settings: Settings) -> None:
     settings.PUNCTUAL_WAITING_FOLLOWERS = 0
-    following._seats.cache_clear()
+    following.seats.cache_clear()
     try:
         began = time.monotonic()
         assert await_page(hold.execution_id, 1, seconds=LONG).chunks == []
         assert time.monotonic() - began < LONG / 2
     finally:
-        following._seats.cache_clear()
+        following.seats.cache_clear()
 
 
 def test_who_waits_holds_no_connection(hold: Hold, waiting: Callable[..., Any]) -> None:
