@@ -134,8 +134,11 @@ TOKEN_USE_SECONDS = 60.0
 MAX_REQUESTS_PER_MINUTE = 10**6
 # So many tries to log in may fail in a window. Behind a proxy all people come from one address.
 LOGIN_WINDOW_SECONDS = 60
-LOGIN_TRIES_A_USER = 10
+LOGIN_TRIES_A_USER_AND_ADDRESS = 10
 LOGIN_TRIES_AN_ADDRESS = 60
+# From addresses that a user has not logged in from for so long, all of them together.
+LOGIN_TRIES_A_USER = 100
+LOGIN_KNOWN_SECONDS = 30 * 24 * 3600
 # Of an entry of the audit: what was before, and what was after, each.
 MAX_AUDIT_BYTES = 16 * 1024
 

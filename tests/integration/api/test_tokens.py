@@ -220,22 +220,44 @@ def test_odd_names_and_passwords_are_refused_by_field(person: User, body: dict[s
 
 
 def test_guessing_is_slowed_down_for_a_user_and_for_an_address(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER", 2)
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER_AND_ADDRESS", 2)
     monkeypatch.setattr(conf, "LOGIN_TRIES_AN_ADDRESS", 4)
     assert [log_in(person.username).status_code for _ in range(4)] == [201] * 4, "what succeeds does not count"
-    guesses = [log_in(person.username, "wrong", f"192.0.2.{n}") for n in range(3)]
+    guesses = [log_in(person.username, "wrong", "192.0.2.1") for _ in range(3)]
     assert [answer.status_code for answer in guesses] == [401, 401, 429]
     assert guesses[2].json()["type"] == "urn:punctual:too-many-logins"
     assert 1 <= int(guesses[2]["Retry-After"]) <= 60
-    assert log_in(person.username, address="192.0.2.9").status_code == 429, "also with the right password"
+    assert log_in(person.username, address="192.0.2.1").status_code == 429, "also with the right password"
 
     spread = [log_in(f"user {n}", "wrong", f"2001:db8::{n}").status_code for n in range(5)]
     assert spread == [401, 401, 401, 401, 429], "a network of the longer kind is one address"
     assert log_in("somebody", "wrong", "2001:db8:1::1").status_code == 401
 
 
+def test_one_who_guesses_holds_up_nobody_elsewhere(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER_AND_ADDRESS", 2)
+    monkeypatch.setattr(conf, "LOGIN_TRIES_AN_ADDRESS", 4)
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER", 4)
+    assert {log_in(person.username, "wrong", "192.0.2.30").status_code for _ in range(10)} == {401, 429}
+    assert log_in(person.username, address="192.0.2.31").status_code == 201
+    assert log_in("somebody else", "wrong", "192.0.2.30").status_code == 401, "what was refused did not count"
+
+
+def test_many_who_guess_together_are_slowed_down_and_do_not_lock_the_user_out(
+    person: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER", 4)
+    assert log_in(person.username, address="192.0.2.77").status_code == 201
+    guesses = [log_in(person.username, "wrong", f"192.0.2.{n}").status_code for n in range(40, 46)]
+    assert guesses == [401, 401, 401, 401, 429, 429]
+    assert log_in(person.username, address="192.0.2.50").status_code == 429
+    assert [log_in(person.username, address="192.0.2.77").status_code for _ in range(3)] == [201] * 3
+    assert log_in(person.username, "wrong", "192.0.2.77").status_code == 401
+    assert log_in(person.username, "wrong", "192.0.2.51").status_code == 429, "who was let in took no guess back"
+
+
 def test_guessing_in_the_admin_counts_as_well(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER", 2)
+    monkeypatch.setattr(conf, "LOGIN_TRIES_A_USER_AND_ADDRESS", 2)
     User.objects.filter(pk=person.pk).update(is_staff=True)
 
     def enter(password: str) -> Any:
@@ -243,9 +265,9 @@ def test_guessing_in_the_admin_counts_as_well(person: User, monkeypatch: pytest.
 
     assert enter(PASSWORD).status_code == 302
     assert b"Please enter the correct" in enter("wrong").content
-    assert log_in(person.username, "wrong").status_code == 401
+    assert log_in(person.username, "wrong", "127.0.0.1").status_code == 401
     assert b"Too many tries to log in have failed; wait" in enter(PASSWORD).content
-    assert log_in(person.username).status_code == 429
+    assert log_in(person.username, address="127.0.0.1").status_code == 429
 
 
 def test_nobody_logs_in_uncounted(person: User, settings: Settings) -> None:
