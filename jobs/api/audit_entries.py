@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from django.contrib.auth.models import User
@@ -14,12 +13,9 @@ from rest_framework.response import Response
 
 from jobs.api.fields import InstantField
 from jobs.api.queries import PageQuery, page_of
-from jobs.api.views import ApiView, page, read_query, user_of
+from jobs.api.views import ApiView, read_query, user_of, walked_page
 from jobs.models import AuditEntry
-from jobs.models.ids import first_id
-
-# How far the clock that an id is made by may be from the database's.
-CLOCKS_APART = timedelta(hours=1)
+from jobs.services.audit_lists import ORDERING, AuditFilters, list_entries
 
 
 class AuditEntryQuery(PageQuery):
@@ -67,23 +63,8 @@ class AuditEntries(ApiView):
     )
     def get(self, request: Request) -> Response:
         """Every change that somebody made: who, what, before and after, and from where."""
-        query = read_query(AuditEntryQuery, request)
-        columns = {"actor": "actor_name", "action": "action", "object_type": "object_type", "object_id": "object_id"}
-        wanted = {column: query[name] for name, column in columns.items() if name in query}
-        rows = entries_of(user_of(request)).filter(**wanted)
-        if "owner" in query:
-            owner = User.objects.filter(username=query["owner"]).first()
-            rows = rows.filter(owner_id=owner.pk) if owner else rows.none()
-        if "from" in query:
-            first = cast("datetime", query["from"])
-            rows = rows.filter(at__gte=first, id__gte=first_id(_moved(first, -CLOCKS_APART)))
-        if "to" in query:
-            last = cast("datetime", query["to"])
-            rows = rows.filter(at__lte=last, id__lt=first_id(_moved(last, CLOCKS_APART)))
-        return page(rows, request, AuditEntryOutput)
-
-
-def _moved(moment: datetime, by: timedelta) -> datetime:
-    """Within what an id can tell."""
-    earliest, latest = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 12, 1, tzinfo=UTC)
-    return min(max(moment, earliest), latest) + by
+        query = cast("dict[str, Any]", read_query(AuditEntryQuery, request))
+        names = ("actor", "action", "object_type", "object_id", "owner")
+        given = {name: query[name] for name in names if name in query}
+        user, filters = user_of(request), AuditFilters(**given, first=query.get("from"), last=query.get("to"))
+        return walked_page(entries_of(user), list_entries(user, filters), ORDERING, request, AuditEntryOutput)
