@@ -28,14 +28,13 @@ from jobs.services.database import bounded
 from jobs.services.webhook_payload import payload_of
 from jobs.services.webhooks import open_keys
 from jobs.webhooks.pacing import GONE, MAX_TRIES, PLACES, PLACES_PER_HOST, Busy, Due, choose, retry_seconds
+from jobs.webhooks.resolving import Resolve, Resolver
 from jobs.webhooks.sending import (
     MAX_ERROR_LENGTH,
     TOTAL_SECONDS,
     Answer,
     Request,
-    Resolve,
     not_in_time,
-    resolve_host,
     send,
 )
 from jobs.webhooks.signing import signed_headers
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 STATEMENT_SECONDS = 5.0
 # What is looked at to find enough that may go: behind these there may be others, which the next look finds.
 LOOK_AT = PLACES * 8
-# After its time whoever sends speaks to nobody any more, but may still wait for a name. Well within the lease.
+# After its time whoever sends speaks to nobody any more. Well within the lease.
 GRACE_SECONDS = 1.0
 OUR_FAULT = Answer(error="Something went wrong on our side; the log of beat says what.")
 IS_GONE = "The receiver answered 410 Gone."
@@ -97,11 +96,11 @@ class Deliverer:
         self,
         *,
         on_answer: Callable[[], None] = lambda: None,
-        resolve: Resolve = resolve_host,
+        resolve: Resolve | None = None,
         total_seconds: float = TOTAL_SECONDS,
     ) -> None:
         self._on_answer = on_answer
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
         self._total_seconds = total_seconds
         self._busy = Busy()
         # Until when there must be an answer, by delivery and attempt: whoever removes an entry notes what came of it.
@@ -199,7 +198,7 @@ class Deliverer:
         self._on_answer()
 
     def _note_overdue(self) -> None:
-        """Looking up a name has no bound: the try is over before its lease; the place is kept while its thread is."""
+        """Whatever keeps a thread, the try is over before its lease; the place is kept while its thread is."""
         now = time.monotonic()
         with self._lock:
             overdue = [key for key, (until, _) in self._awaited.items() if until < now]

@@ -12,7 +12,7 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from functools import lru_cache
 from jobs.storable import storable_text
 from jobs.webhooks.addresses import AddressRefused, Reach, Target
 from jobs.webhooks.pacing import OK
+from jobs.webhooks.resolving import NotLookedUp, Resolve, resolve_host
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 10.0
@@ -27,8 +28,6 @@ MAX_ANSWER_BYTES = 1024
 # With its headers, of which http.client alone would keep a hundred of 64 KB.
 MAX_HEARD_BYTES = 32 * 1024
 MAX_ERROR_LENGTH = 500
-
-Resolve = Callable[[str, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,6 @@ def not_in_time(total_seconds: float) -> Answer:
     return Answer(error=f"There was no answer in time ({CONNECT_SECONDS:g} s to connect, {total_seconds:g} s in all).")
 
 
-def resolve_host(host: str, port: int) -> list[str]:
-    """The system decides how long that takes: whoever has less time looks at the clock afterwards."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
 def send(
     request: Request, *, reach: Reach, resolve: Resolve = resolve_host, total_seconds: float = TOTAL_SECONDS
 ) -> Answer:
@@ -66,7 +59,7 @@ def send(
         addresses = reach.check(resolve(target.host, target.port))
         with closing(_connect(target, addresses, deadline)) as connected:
             return _converse(connected, request, deadline)
-    except AddressRefused as error:
+    except (AddressRefused, NotLookedUp) as error:
         return Answer(error=str(error))
     except (socket.gaierror, UnicodeError):
         return Answer(error="The host's name stands for no address.")

@@ -20,6 +20,7 @@ from jobs.services import transitions, webhooks
 from jobs.services.webhook_deliveries import Deliverer
 from jobs.webhooks.addresses import Reach, parse_networks
 from jobs.webhooks.pacing import Due
+from jobs.webhooks.resolving import Resolver
 from tests.factories import make_execution, make_job, make_user
 from tests.waiting import wait_for
 from tests.webhook_receiver import Receiver
@@ -125,7 +126,19 @@ def test_one_that_cannot_be_made_does_not_hold_up_those_beside_it(owner: User, r
     assert len(receiver.received) == 1
 
 
-def test_a_name_that_is_looked_up_for_long_ends_the_try_but_keeps_its_place(owner: User, receiver: Receiver) -> None:
+def test_a_name_that_is_looked_up_for_long_keeps_no_place(owner: User, receiver: Receiver) -> None:
+    webhooks.ping_webhook(hook(owner, receiver.url).id)
+    WebhookDelivery.objects.update(tries_left=2)
+    found = threading.Event()
+    deliverer = Deliverer(resolve=Resolver(lambda *_: [str(found.wait(30))], seconds=0.1))
+    deliverer.step()
+    wait_for(lambda: deliverer.settle() == 1, "the try is over", seconds=5)
+    wait_for(lambda: not deliverer.on_the_way, "the place is free", seconds=5)
+    assert "looked up in time" in WebhookDelivery.objects.get().error
+    found.set()
+
+
+def test_one_that_hangs_ends_its_try_but_keeps_its_place(owner: User, receiver: Receiver) -> None:
     webhooks.ping_webhook(hook(owner, receiver.url).id)
     WebhookDelivery.objects.update(tries_left=2)
     found = threading.Event()
