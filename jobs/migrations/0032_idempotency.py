@@ -1,4 +1,4 @@
-"""Answers that are kept for requests that are sent again."""
+"""Answers that are kept for requests that are sent again. Whose they are is tied to users by 0040, apart."""
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ("body", models.TextField()),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ("expires_at", models.DateTimeField()),
-                ("owner", models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL)),
+                ("owner", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 "indexes": [models.Index(fields=["expires_at"], name="stored_answer_over")],

@@ -1,12 +1,14 @@
 """Scopes of tokens, when each was last used, and tokens that were revoked and stay as rows.
 
 The check is replaced without a lock for as long as rows are read: added unvalidated, then validated by itself. Each
-statement may be repeated, should the migration be interrupted.
+statement may be repeated, should the migration be interrupted; who cannot have its lock soon gives up, for everybody
+who shows a token would wait behind it.
 """
 
 from django.db import migrations, models
 
 ALTER = """
+SET LOCAL lock_timeout = '2s';
 ALTER TABLE jobs_apitoken
   ADD COLUMN IF NOT EXISTS revoked_at timestamptz,
   ADD COLUMN IF NOT EXISTS last_used_at timestamptz,
@@ -15,11 +17,11 @@ ALTER TABLE jobs_apitoken
   ADD CONSTRAINT api_token_scope_is_one CHECK (scope IN ('read', 'submit', 'operate', 'admin', 'worker')) NOT VALID
 """
 RENAME = "UPDATE jobs_apitoken SET scope = 'admin' WHERE scope = 'all'"
-VALIDATE = "ALTER TABLE jobs_apitoken VALIDATE CONSTRAINT api_token_scope_is_one"
+VALIDATE = "SET LOCAL lock_timeout = '2s'; ALTER TABLE jobs_apitoken VALIDATE CONSTRAINT api_token_scope_is_one"
 
 # What could do less than everything, or nothing any more, must not be able to do everything afterwards. Undone in this
 # order from below: rows first, while no check stands in the way of either name, then the columns.
-UNCHECK = "ALTER TABLE jobs_apitoken DROP CONSTRAINT IF EXISTS api_token_scope_is_one"
+UNCHECK = "SET LOCAL lock_timeout = '2s'; ALTER TABLE jobs_apitoken DROP CONSTRAINT IF EXISTS api_token_scope_is_one"
 NARROW = """
 UPDATE jobs_apitoken
    SET scope = CASE scope WHEN 'worker' THEN 'worker' ELSE 'all' END,
@@ -27,6 +29,7 @@ UPDATE jobs_apitoken
                          THEN least(expires_at, now()) ELSE expires_at END
 """
 UNDO = """
+SET LOCAL lock_timeout = '2s';
 ALTER TABLE jobs_apitoken
   DROP COLUMN IF EXISTS revoked_at,
   DROP COLUMN IF EXISTS last_used_at,

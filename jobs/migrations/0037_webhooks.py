@@ -1,4 +1,8 @@
-"""Webhooks, their deliveries, and the trigger by which the transaction that ends an execution announces it to them."""
+"""Webhooks, their deliveries, and the trigger by which the transaction that ends an execution announces it to them.
+
+Of the tables that there were, only that of executions is locked, for the trigger: what ties the new ones to the others
+comes with 0040, one by one.
+"""
 
 import django.contrib.postgres.fields
 import django.db.models.deletion
@@ -66,8 +70,8 @@ class Migration(migrations.Migration):
                 ('failing_since', models.DateTimeField(help_text='Since when nothing was delivered; empty: the last was.', null=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
-                ('job', models.ForeignKey(db_index=False, help_text='Only of this job; empty: of all.', null=True, on_delete=django.db.models.deletion.CASCADE, to='jobs.job')),
-                ('owner', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='webhooks', to=settings.AUTH_USER_MODEL)),
+                ('job', models.ForeignKey(db_constraint=False, db_index=False, help_text='Only of this job; empty: of all.', null=True, on_delete=django.db.models.deletion.CASCADE, to='jobs.job')),
+                ('owner', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='webhooks', to=settings.AUTH_USER_MODEL)),
             ],
         ),
         migrations.CreateModel(
@@ -85,8 +89,8 @@ class Migration(migrations.Migration):
                 ('response', models.TextField(blank=True, default='', help_text='How the last answer began.')),
                 ('created_at', models.DateTimeField()),
                 ('ended_at', models.DateTimeField(null=True)),
-                ('execution', models.ForeignKey(db_index=False, help_text='Empty: a test.', null=True, on_delete=django.db.models.deletion.CASCADE, to='jobs.execution')),
-                ('webhook', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='jobs.webhook')),
+                ('execution', models.ForeignKey(db_constraint=False, db_index=False, help_text='Empty: a test.', null=True, on_delete=django.db.models.deletion.CASCADE, to='jobs.execution')),
+                ('webhook', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='jobs.webhook')),
             ],
             options={
                 'verbose_name_plural': 'webhook deliveries',

@@ -1,5 +1,7 @@
 """Django's backend for Postgres, whose pooled connections are looked at before use instead of being asked.
 
+A migration that cannot have a lock soon gives up: whoever needs the table would wait behind it for as long.
+
 Django's own check is a round trip for every connection that is taken from the pool, and a worker takes one for every
 sentence it says. A server that ends, or falls, closes its sockets: then there is something to read on a connection that
 asked for nothing. What vanished without a word is left to the time-outs of TCP.
@@ -8,13 +10,28 @@ asked for nothing. What vanished without a word is left to the time-outs of TCP.
 from __future__ import annotations
 
 import select
-from typing import Any
+from typing import Any, Self
 
 from django.db.backends.postgresql import base
+from django.db.backends.postgresql.schema import DatabaseSchemaEditor
 from psycopg import Connection
+
+LOCK_SECONDS = 2.0
+
+
+class BoundedSchemaEditor(DatabaseSchemaEditor):
+    """Migrations that are no transaction bound their statements themselves."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self.atomic_migration and not self.collect_sql:
+            self.execute(f"SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}")
+        return self
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
+    SchemaEditorClass = BoundedSchemaEditor
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
         connection: Connection[Any] = super().get_new_connection(conn_params)
         pool = self.pool

@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
+from psycopg.errors import LockNotAvailable
 
 from jobs import storage
 from jobs.errors import StorageUnavailable
@@ -24,6 +25,9 @@ from jobs.services.tokens import digest_of, store_token
 
 WAIT_SECONDS = 30.0
 RETRY_SECONDS = 0.2
+# For so long a migration is tried that others keep from a lock, with pauses for those who wait behind it.
+MIGRATE_SECONDS = 300.0
+RETRY_LOCK_SECONDS = 1.0
 TOKEN_NAME = "bootstrap"  # noqa: S105 - a name
 MIN_TOKEN_LENGTH = 32
 
@@ -50,8 +54,24 @@ class Command(BaseCommand):
         executor = MigrationExecutor(connection)
         pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
         if pending:
-            call_command("migrate", interactive=False, verbosity=0)
+            self._apply()
         self._say(f"Database: {len(pending)} migrations applied." if pending else "Database: up to date.")
+
+    def _apply(self) -> None:
+        """Each migration gives up when it cannot have a lock soon, and may be repeated: so it holds up nobody."""
+        deadline = time.monotonic() + MIGRATE_SECONDS
+        while True:
+            try:
+                call_command("migrate", interactive=False, verbosity=0)
+            except OperationalError as error:
+                if not isinstance(error.__cause__, LockNotAvailable):
+                    raise
+                if time.monotonic() > deadline:
+                    raise CommandError(f"A table was in use for {MIGRATE_SECONDS:g} seconds: {error}") from error
+                self._say("Database: a table is in use; trying again.")
+                time.sleep(RETRY_LOCK_SECONDS)
+            else:
+                return
 
     def _administrator(self, name: str) -> User:
         password = os.environ.get("PUNCTUAL_ADMIN_PASSWORD")
