@@ -14,7 +14,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection
 
-from jobs.models import Artifact, Queue
+from jobs.models import Artifact, Queue, Worker
 from jobs.protocol import Offer
 from jobs.services.leases import register_worker
 
@@ -23,6 +23,7 @@ WORKERS = 20
 OTHERS = 50
 FEW_JOBS = 200
 RARE_WORD = "zebra"
+RARE_QUEUE = "rare"
 CHUNK = 250_000
 # `shuffled` is every number once, in no order that any column has: no filter's rows lie together.
 MADE = """
@@ -58,7 +59,9 @@ SELECT version_id, job_id, 1, %(artifact)s, 'bash', '[]', '{}',
 SCHEDULES = """
 INSERT INTO jobs_schedule (id, job_id, kind, expression, timezone, starts_at, jitter_seconds, catch_up,
     excluded_dates, settled_count, quarantine_error, created_at, next_instant, next_fire_at)
-SELECT schedule_id, job_id, 'every', '86400', 'UTC', moment, 0, 'latest', '{}', 0, '', moment, following, following
+SELECT schedule_id, job_id, CASE WHEN n %% 4 = 0 THEN 'every' ELSE 'cron' END,
+       CASE WHEN n %% 4 = 0 THEN '86400' ELSE format('%%s %%s * * %%s', n %% 60, n %% 24, n %% 7) END, 'UTC', moment,
+       0, 'latest', '{}', 0, '', moment, following, following
   FROM made, LATERAL (SELECT CASE WHEN shuffled %% 10 = 1 OR shuffled %% 50 IN (11, 12) THEN NULL
                                   ELSE now() + make_interval(secs => shuffled) END) AS f (following)
  WHERE shuffled %% 10 > 0
@@ -116,12 +119,21 @@ class Catalogue:
     rare_queue: str
 
 
+def find_catalogue() -> Catalogue | None:
+    """One that was made before, in a database that was kept."""
+    users = {user.username: user for user in User.objects.filter(username__in=["many", "some", "few"])}
+    if not users:
+        return None
+    worker_id = Worker.objects.get(name="worker-0").pk
+    return Catalogue(users["many"], users["some"], users["few"], worker_id, RARE_QUEUE)
+
+
 def make_catalogue(jobs: int, executions: int) -> Catalogue:
     """In tables without jobs; jobs by the thousand, at least so many executions."""
     many, some, few, *others = (
         User.objects.create(username=name) for name in ("many", "some", "few", *(f"other-{n}" for n in range(OTHERS)))
     )
-    rare, default = Queue.objects.create(name="rare"), Queue.objects.get(name="default")
+    rare, default = Queue.objects.create(name=RARE_QUEUE), Queue.objects.get(name="default")
     workers = [_worker(number) for number in range(WORKERS)]
     parameters: dict[str, object] = {
         "jobs": jobs,
@@ -147,7 +159,7 @@ def make_catalogue(jobs: int, executions: int) -> Catalogue:
             bounds = {"first": first, "last": min(first + CHUNK - 1, executions)}
             cursor.execute(EXECUTIONS, parameters | bounds)  # type: ignore[arg-type]
         cursor.execute("DROP TABLE made")
-    return Catalogue(many, some, few, workers[0], rare.name)
+    return Catalogue(many, some, few, workers[0], RARE_QUEUE)
 
 
 def _worker(number: int) -> UUID:

@@ -1,6 +1,7 @@
 """What benchmarks run in: engines of their own in a temporary directory, and a migrated database.
 
-Nothing is left behind however a benchmark ends: engines and measured processes end with it, the directory is removed.
+Nothing is left behind however a benchmark ends: engines and measured processes end with it, the directory is removed,
+unless it is to be kept, with the database in it, for the next run.
 Postgres writes to disk before it answers a commit, as in production.
 """
 
@@ -22,6 +23,7 @@ import django
 
 from scheduler_project.embedded.engines import EngineProcess, Engines
 from scheduler_project.embedded.postgres import Postgres
+from scheduler_project.embedded.private_files import make_private_directory, write_private
 
 ROOT = Path(__file__).resolve().parents[1]
 _started = time.monotonic()
@@ -42,12 +44,12 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def laboratory() -> Iterator[Laboratory]:
-    """Django is ready to be used inside; everything is gone afterwards."""
+def laboratory(kept: Path | None = None) -> Iterator[Laboratory]:
+    """Django is ready to be used inside; everything is gone afterwards, but for a directory that is kept."""
     signal.signal(signal.SIGTERM, _leave)
-    directory = Path(tempfile.mkdtemp(prefix="punctual-benchmark-"))
+    directory = kept.resolve() if kept else Path(tempfile.mkdtemp(prefix="punctual-benchmark-"))
     try:
-        with _DurableEngines(directory / "engines") as engines:
+        with _DurableEngines(directory) as engines:
             environment = engines.environment()
             os.environ.update(
                 environment,
@@ -68,15 +70,22 @@ def laboratory() -> Iterator[Laboratory]:
                 engines.valkey.pid,
             )
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if not kept:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class _DurableEngines(Engines):
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+        super().__init__(directory / "engines")
         postgres = self.postgres.engine
         assert isinstance(postgres, Postgres)
-        self.postgres = EngineProcess(replace(postgres, sync_to_disk=True), directory)
+        # A database that was kept knows the password that it was made with.
+        make_private_directory(directory)
+        password = directory / "password"
+        if not password.exists():
+            write_private(password, postgres.password)
+        postgres = replace(postgres, sync_to_disk=True, password=password.read_text())
+        self.postgres = EngineProcess(postgres, self.directory)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

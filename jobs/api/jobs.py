@@ -28,7 +28,7 @@ from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.repeating import Create, repeatable
-from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
+from jobs.api.representations import READ_BESIDE, ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.errors import OwnersOnly
 from jobs.models import Execution, Job, Schedule
@@ -81,7 +81,7 @@ def jobs_of(user: User, *, deleted: bool = False) -> QuerySet[Job]:
     return with_status(
         shared_with(user, Job.objects.filter(deleted_at__isnull=not deleted))
         .select_related("owner", "team", "current_version", "current_version__queue")
-        .prefetch_related("schedules", "dependencies", "current_version__inputs", "current_version__secrets")
+        .prefetch_related(*READ_BESIDE)
     )
 
 

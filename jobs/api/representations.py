@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Prefetch
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from jobs.api.rendering import QuickRows
 from jobs.models import (
     Artifact,
     Attempt,
@@ -16,7 +18,6 @@ from jobs.models import (
     Job,
     Queue,
     Schedule,
-    VersionInput,
     Worker,
 )
 from jobs.querysets.job_status import JobStatus
@@ -26,8 +27,17 @@ from jobs.services.progress import progress_of
 from jobs.services.schedules import KIND_FIELDS, recurrence_of
 from jobs.states import State
 
+# What a job's representation is read with. As lists: Django would make a query for each job of every relation, and then
+# not ask it.
+READ_BESIDE = (
+    Prefetch("schedules", to_attr="live_schedules"),
+    Prefetch("dependencies", to_attr="own_dependencies"),
+    Prefetch("current_version__inputs", to_attr="given_inputs"),
+    Prefetch("current_version__secrets", to_attr="granted_secrets"),
+)
 
-class ScheduleOutput(serializers.ModelSerializer[Schedule]):
+
+class ScheduleOutput(QuickRows, serializers.ModelSerializer[Schedule]):
     in_words = serializers.SerializerMethodField()
     excluded_dates = serializers.ListField(source="written_dates", child=serializers.DateField())
     calendar = serializers.UUIDField(source="calendar_id", allow_null=True)
@@ -55,7 +65,7 @@ class ScheduleOutput(serializers.ModelSerializer[Schedule]):
         return {"id": shown.pop("id"), KIND_FIELDS[kind]: value, **shown}
 
 
-class DependencyOutput(serializers.ModelSerializer[Dependency]):
+class DependencyOutput(QuickRows, serializers.ModelSerializer[Dependency]):
     job = serializers.UUIDField(source="upstream_id")
 
     class Meta:
@@ -64,7 +74,7 @@ class DependencyOutput(serializers.ModelSerializer[Dependency]):
         read_only_fields = fields
 
 
-class RequirementsOutput(serializers.Serializer[Any]):
+class RequirementsOutput(QuickRows, serializers.Serializer[Any]):
     cpu = serializers.FloatField()
     memory_mb = serializers.IntegerField()
     disk_mb = serializers.IntegerField()
@@ -83,10 +93,10 @@ class SecretGrantOutput(serializers.Serializer[Any]):
     file = serializers.CharField(allow_null=True)
 
 
-class JobOutput(serializers.ModelSerializer[Job]):
+class JobOutput(QuickRows, serializers.ModelSerializer[Job]):
     status = serializers.ChoiceField([s.value for s in JobStatus])
     owner = serializers.CharField(source="owner.username")
-    team = serializers.CharField(source="team.name", allow_null=True, default=None)
+    team = serializers.SerializerMethodField()
     version = serializers.IntegerField(source="current_version.number")
     runtime = serializers.CharField(source="current_version.runtime")
     artifact = serializers.UUIDField(source="current_version.artifact_id")
@@ -95,8 +105,8 @@ class JobOutput(serializers.ModelSerializer[Job]):
     stdin_artifact = serializers.SerializerMethodField()
     inputs = serializers.SerializerMethodField()
     secrets = serializers.SerializerMethodField()
-    schedules = ScheduleOutput(many=True)
-    dependencies = DependencyOutput(many=True)
+    schedules = ScheduleOutput(many=True, source="live_schedules")
+    dependencies = DependencyOutput(many=True, source="own_dependencies")
     priority = serializers.IntegerField(source="current_version.priority")
     queue = serializers.CharField(source="current_version.queue.name")
     requirements = RequirementsOutput(source="current_version")
@@ -119,20 +129,25 @@ class JobOutput(serializers.ModelSerializer[Job]):
         ]  # fmt: skip
         read_only_fields = fields
 
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_team(self, job: Job) -> str | None:
+        return job.team.name if job.team else None
+
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_stdin_artifact(self, job: Job) -> str | None:
-        return next((str(each.artifact_id) for each in _inputs(job) if each.path is None), None)
+        inputs = _read_beside(job, "given_inputs")
+        return next((str(each.artifact_id) for each in inputs if each.path is None), None)
 
     @extend_schema_field(InputOutput(many=True))
     def get_inputs(self, job: Job) -> list[dict[str, object]]:
-        files = sorted((each.path, each.artifact_id) for each in _inputs(job) if each.path is not None)
+        inputs = _read_beside(job, "given_inputs")
+        files = sorted((each.path, each.artifact_id) for each in inputs if each.path is not None)
         return [{"path": path, "artifact": str(artifact)} for path, artifact in files]
 
     @extend_schema_field(SecretGrantOutput(many=True))
     def get_secrets(self, job: Job) -> list[dict[str, object]]:
         """By name: what is in them is in no answer."""
-        granted = job.current_version.secrets.all() if job.current_version else []
-        shown = sorted((each.name, each.env or "", each.path or "") for each in granted)
+        shown = sorted((each.name, each.env or "", each.path or "") for each in _read_beside(job, "granted_secrets"))
         return [{"name": name, "env": env or None, "file": path or None} for name, env, path in shown]
 
 
@@ -156,7 +171,7 @@ class ProgressOutput(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
 
 
-class ExecutionOutput(serializers.ModelSerializer[Execution]):
+class ExecutionOutput(QuickRows, serializers.ModelSerializer[Execution]):
     job_id = serializers.UUIDField()
     job_name = serializers.CharField(source="job.name")
     status = serializers.ChoiceField([s.value for s in State], source="state")
@@ -279,8 +294,9 @@ class QueueOutput(serializers.ModelSerializer[Queue]):
         read_only_fields = fields
 
 
-def _inputs(job: Job) -> list[VersionInput]:
-    return list(job.current_version.inputs.all()) if job.current_version else []
+def _read_beside(job: Job, name: str) -> list[Any]:
+    """See READ_BESIDE."""
+    return list(getattr(job.current_version, name))
 
 
 def _artifact_status(artifact: Artifact) -> str:

@@ -4,6 +4,7 @@ Invariant: the words come from what computes the instants; cron is explained by 
 """
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cronsim import CronSim
 
@@ -51,6 +52,7 @@ def _words(recurrence: Recurrence) -> str:
             return f"At {_EVENTS[sun.event]} every day, at {place}"
 
 
+@lru_cache(maxsize=4096)
 def _cron_words(plain: str) -> str:
     try:
         words: str = CronSim(ALIASES.get(plain, plain), datetime(2000, 1, 1)).explain()  # noqa: DTZ001 a wall-clock time

@@ -71,9 +71,9 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
         "current_version__priority": filters.priority,
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
-    match, sources = with_status(jobs).filter(**wanted), [*_sources(filters, queue)]
+    match = (jobs if filters.status is None else with_status(jobs)).filter(**wanted)
     (first, *others), exact = ([everything], True) if unknown else _shares(user, everything, owner, team)
-    walk = Walk(first, order.fields, others)
+    walk, sources = Walk(first, order.fields, others), [*_sources(filters, queue)]
     searched = None
     filtered = bool(wanted) or filters.search is not None or not exact
     if filters.name is not None and filters.deleted:
