@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import BooleanField, F, Func, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from psycopg import errors
 
@@ -126,6 +126,14 @@ class Walked:
     end: Position | None
 
 
+class _OneOf(Func):
+    """One parameter, however many ids there are: those of an `IN` cost more to prepare than their rows to read."""
+
+    template = "%(expressions)s::uuid[])"
+    arg_joiner = " = ANY("
+    output_field = BooleanField()
+
+
 def walk_page(listing: Listing, position: Position | None, limit: int) -> Walked:
     began = time.monotonic()
     walk = partial(listing.walk.take, listing.order)
@@ -146,13 +154,15 @@ def walk_page(listing: Listing, position: Position | None, limit: int) -> Walked
     while taken:
         is_last = len(taken) <= STEP
         while taken:
+            asked = time.monotonic()
             found += _wanted(listing, taken[:size], end, limit - len(found))
             end, taken = taken[:size][-1], taken[size:]
-            size *= 2
-            spent = time.monotonic() - began
-            is_over = is_last and not taken
-            if len(found) > limit or is_over or spent > (SECONDS if found else 1.5 * SECONDS):
+            now, is_over = time.monotonic(), is_last and not taken
+            left = began + (SECONDS if found else 1.5 * SECONDS) - now
+            if len(found) > limit or is_over or left < 0:
                 return _cut(found, limit, None if is_over else end)
+            # What must be read from disk takes a hundred times as long: no more at once than there is time for.
+            size = max(limit, min(2 * size, int(size * left / (now - asked))))
         taken = path(end, STEP + 1) if path else []
     return _cut(found, limit, None)
 
@@ -219,7 +229,7 @@ def _wanted(listing: Listing, candidates: Sequence[Position], position: Position
     if not candidates:
         return []
     order = listing.order
-    rows = listing.match.filter(pk__in=[candidate[-1] for candidate in candidates])
+    rows = listing.match.filter(_OneOf(F("pk"), Value(f"{{{','.join([row[-1].hex for row in candidates])}}}")))
     return list(
         order.sort(order.after(rows, position, order.fields), order.fields).values_list(*order.fields)[: limit + 1]
     )

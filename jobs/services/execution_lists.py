@@ -14,7 +14,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Count, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from jobs import sql
 from jobs.models import Attempt, Execution, Job, JobVersion, Queue, Team
@@ -161,21 +163,22 @@ def _paths(
     if owner is not None or team is not None or not user.is_staff:
         asked = {"owner": owner, "team": team}
         jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-        yield from _through(shared_with(user, jobs).values_list("id", flat=True), descending)
+        yield from _through(shared_with(user, jobs), "id", descending)
     if queue is not None:
         # Whatever queue an execution stands or stood in, a version of its job names it.
-        versions = JobVersion.objects.filter(queue=queue)
-        yield from _through(versions.values_list("job_id", flat=True).distinct(), descending)
+        yield from _through(JobVersion.objects.filter(queue=queue).distinct(), "job_id", descending)
 
 
-def _through(jobs: QuerySet[Any, UUID], descending: bool) -> Iterator[Path]:
+def _through(jobs: QuerySet[Any], name: str, descending: bool) -> Iterator[Path]:
+    """The ids stay as Postgres writes them: they only go back to it."""
+    some = jobs.order_by().values(name)[: MAX_JOBS_EACH + 1]
     with planned_without("seqscan", seconds=MAX_SECONDS):
-        job_ids = list(jobs.order_by()[: MAX_JOBS_EACH + 1])
-    if len(job_ids) <= MAX_JOBS_EACH:
-        yield partial(_of_jobs, job_ids, descending)
+        taken = some.aggregate(count=Count(name), ids=Cast(ArrayAgg(name), TextField()))
+    if taken["count"] <= MAX_JOBS_EACH:
+        yield partial(_of_jobs, taken["ids"] or "{}", descending)
 
 
-def _of_jobs(job_ids: list[UUID], descending: bool, position: Position | None, count: int) -> list[Position]:
+def _of_jobs(job_ids: str, descending: bool, position: Position | None, count: int) -> list[Position]:
     start, end = (_LAST, _FIRST) if descending else (_FIRST, _LAST)
     name = "newest_of_jobs" if descending else "oldest_of_jobs"
     found = sql.fetch(

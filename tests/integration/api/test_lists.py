@@ -193,6 +193,14 @@ def test_of_anothers_job_not_even_a_next_page_is_told(small_budget: None, owner:
         assert page == {"results": [], "next": None}, more
 
 
+def test_whoever_has_no_jobs_is_at_the_end_at_once(small_budget: None, owner: User, stranger: APIClient) -> None:
+    job = make_job(owner=owner)
+    for _ in range(20):
+        make_execution(job=job)
+    page = stranger.get(f"{API}/executions?limit=1").json()
+    assert page == {"results": [], "next": None}
+
+
 def test_others_names_are_for_staff(owner: User, client: APIClient, stranger: APIClient) -> None:
     job = make_job(owner=owner)
     assert ids(client, f"jobs?owner={owner.username}") == [str(job.id)]
