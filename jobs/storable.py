@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from contextlib import suppress
 from decimal import Decimal
 
 MAX_PATH_LENGTH = 1024
 MAX_JSON_DEPTH = 64
+UNREADABLE_NAME = (
+    "A name has something to see in it, and neither control characters nor others that are invisible or turn the"
+    " direction of text."
+)
+# Without the two joiners, which emoji, Persian and Indian scripts are written with.
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"
+_UNREADABLE = re.compile(f"[{_CONTROLS}{_TURNING}{_INVISIBLE}]")
+# Letters and signs to Unicode, and nothing to the eye.
+_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def is_safe_name(name: str) -> bool:
@@ -21,6 +34,13 @@ def is_safe_path(path: str) -> bool:
     """The path of an output below its directory, which it cannot leave."""
     parts = path.split("/")
     return len(path) <= MAX_PATH_LENGTH and all(p not in {"", ".", ".."} and is_safe_name(p) for p in parts)
+
+
+def is_readable_name(name: str) -> bool:
+    """What people call a thing must be seen where it is listed, and must not change what is listed beside it."""
+    return not _UNREADABLE.search(name) and any(
+        unicodedata.category(character)[0] in "LNPS" and character not in _BLANKS for character in name
+    )
 
 
 def storable_text(text: str, max_length: int) -> str:

@@ -14,7 +14,15 @@ from jobs.admin.read_only import ModelAdmin
 from jobs.errors import InvalidInput
 from jobs.models import ApiToken, TokenScope
 from jobs.services.schedules import database_now
-from jobs.services.tokens import check_expiry, check_holder, digest_of, expiry_after, new_secret, revoke_token
+from jobs.services.tokens import (
+    check_expiry,
+    check_holder,
+    check_name,
+    digest_of,
+    expiry_after,
+    new_secret,
+    revoke_token,
+)
 
 
 class ApiTokenForm(ModelForm):  # type: ignore[type-arg]  # it is not generic at run time
@@ -23,6 +31,8 @@ class ApiTokenForm(ModelForm):  # type: ignore[type-arg]  # it is not generic at
     def clean(self) -> dict[str, Any]:
         told = super().clean() or self.cleaned_data
         try:
+            if "name" in told:
+                check_name(told["name"])
             if {"owner", "scope"} <= told.keys():
                 check_holder(owner=told["owner"], scope=TokenScope(told["scope"]), pool=told.get("pool", ""))
             if "expires_at" in told and "expires_at" in self.changed_data:

@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.fields import InstantField
-from jobs.api.queries import PageQuery, page_of
+from jobs.api.queries import PageQuery, Ranges, page_of
 from jobs.api.views import ApiView, read_query, user_of, walked_page
 from jobs.models import AuditEntry
 from jobs.services.audit_lists import ORDERING, AuditFilters, list_entries
 
 
-class AuditEntryQuery(PageQuery):
+class AuditEntryQuery(Ranges, PageQuery):
     actor = serializers.CharField(required=False, max_length=150, help_text="The name of who did it.")
     action = serializers.CharField(required=False, max_length=63, help_text="Such as job.paused.")
     object_type = serializers.CharField(required=False, max_length=63, help_text="Such as job.")

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
-from jobs.api.fields import BoundedListField, StrictSerializer, TextField
+from jobs.api.fields import BoundedListField, DayField, StrictSerializer, TextField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
@@ -33,7 +33,7 @@ MOVING = ("used_by",)
 class CalendarInput(StrictSerializer):
     name = TextField(max_length=100, help_text="Yours alone: schedules call the calendar by it, or by its id.")
     dates = BoundedListField(
-        child=serializers.DateField(),
+        child=DayField(),
         default=list,
         max_length=MAX_EXCLUDED_DATES,
         help_text="Dates without instants, in the time zone of each schedule.",

@@ -26,7 +26,7 @@ from jobs.api.event_stream import (
     last_event_id,
 )
 from jobs.api.executions import executions_of
-from jobs.api.fields import StrictSerializer
+from jobs.api.fields import NumeralField, StrictSerializer
 from jobs.api.representations import ExecutionOutput
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.querysets.visibility import viewpoint
@@ -35,7 +35,7 @@ from jobs.services.status_cache import Place, read_through
 
 
 class StatusQuery(StrictSerializer):
-    wait = serializers.IntegerField(
+    wait = NumeralField(
         default=0,
         min_value=0,
         max_value=conf.FOLLOW_WAIT_SECONDS,

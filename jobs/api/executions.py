@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from jobs import storage
 from jobs.api.fields import InstantField
 from jobs.api.jobs import NoInput, check_owner
-from jobs.api.queries import PageQuery, page_of, results_of
+from jobs.api.queries import PageQuery, Ranges, page_of, results_of
 from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.models import Execution, ExecutionEvent, Output
@@ -30,7 +30,9 @@ _FILTERS = {each.name for each in fields(ExecutionFilters)}
 MAX_EVENTS = 1000
 
 
-class ExecutionQuery(PageQuery):
+class ExecutionQuery(Ranges, PageQuery):
+    ranges = (("scheduled_from", "scheduled_to"), ("ended_from", "ended_to"))
+
     job_id = serializers.UUIDField(required=False, help_text="Of this job.")
     worker_id = serializers.UUIDField(required=False, help_text="That this worker holds, or held last.")
     status = serializers.ChoiceField([s.value for s in State], required=False, help_text="Those that stand so.")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, cast
+from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
+
+from jobs.storable import UNREADABLE_NAME, is_readable_name
+
+_NUMERAL = re.compile(r"-?[0-9]{1,20}")
 
 AnyField = serializers.Field[Any, Any, Any, Any]
 
@@ -107,6 +113,66 @@ class WholeNumberField(serializers.IntegerField):
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class NumeralField(serializers.IntegerField):
+    """A whole number in an address, where all is text: its digits, and no other way that Python would read one."""
+
+    def to_internal_value(self, data: object) -> int:
+        if not isinstance(data, str) or not _NUMERAL.fullmatch(data):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class TruthField(serializers.BooleanField):
+    """A JSON truth value: "no" is a text like any other, and 1 a number."""
+
+    def to_internal_value(self, data: object) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class IdField(serializers.UUIDField):
+    """Written out: DRF would make an id of any number."""
+
+    def to_internal_value(self, data: object) -> UUID:
+        if not isinstance(data, str):
+            self.fail("invalid", value=data)
+        return super().to_internal_value(data)
+
+
+class DayField(serializers.DateField):
+    """A date in ASCII: the digits of other alphabets are digits to Python."""
+
+    def to_internal_value(self, value: object) -> date:
+        if not isinstance(value, str) or not value.isascii():
+            self.fail("invalid", format="YYYY-MM-DD")
+        return super().to_internal_value(value)
+
+
+class PatternField(serializers.RegexField):
+    """Text of this form: a number has none, though its digits might."""
+
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, trim_whitespace=False, **options)
+
+    def to_internal_value(self, data: object) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class NameField(TextField):
+    """What people call a thing, in a terminal and on a page among other things."""
+
+    default_error_messages = {"unreadable": UNREADABLE_NAME}
+
+    def to_internal_value(self, data: object) -> str:
+        name = super().to_internal_value(data)
+        if not is_readable_name(name):
+            self.fail("unreadable")
+        return name
 
 
 class BoundedListField(serializers.ListField):

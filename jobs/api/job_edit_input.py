@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 
 from jobs import conf
-from jobs.api.fields import StrictSerializer
+from jobs.api.fields import IdField, StrictSerializer
 from jobs.api.job_input import JobInput, RequirementsInput, RetryInput, ScheduleInput, kind_and_expression, secret_spec
 from jobs.models import Condition, Delivery, Overlap
 from jobs.recurrence import CatchUp
@@ -37,7 +37,7 @@ class RequirementsEditInput(WithoutDefaults, RequirementsInput):
 class ScheduleEditInput(WithoutDefaults, ScheduleInput):
     """With an id: what changes of that schedule. Without: a new one, with the defaults for what is left out."""
 
-    id = serializers.UUIDField(required=False)
+    id = IdField(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if "id" in attrs and not any(name in attrs for name in KIND_FIELDS.values()):

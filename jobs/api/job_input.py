@@ -9,7 +9,17 @@ from typing import Any
 from rest_framework import serializers
 
 from jobs import conf
-from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import (
+    BoundedListField,
+    DayField,
+    IdField,
+    InstantField,
+    NumberField,
+    StrictSerializer,
+    TextField,
+    TruthField,
+    WholeNumberField,
+)
 from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import MAX_AMOUNT
 from jobs.recurrence import MAX_EXCLUDED_DATES, CatchUp, Kind
@@ -49,7 +59,7 @@ class ScheduleInput(StrictSerializer):
     )
 
     excluded_dates = BoundedListField(
-        child=serializers.DateField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
+        child=DayField(), default=list, max_length=MAX_EXCLUDED_DATES, help_text="Dates without instants."
     )
     calendar = TextField(
         default=None, allow_null=True, max_length=100, help_text="The id or the name of a calendar: its dates as well."
@@ -71,13 +81,13 @@ class ScheduleInput(StrictSerializer):
 
 
 class DependencyInput(StrictSerializer):
-    job = serializers.UUIDField()
+    job = IdField()
     condition = serializers.ChoiceField(Condition.values, default=Condition.SUCCESS.value)
 
 
 class InputInput(StrictSerializer):
     path = TextField(max_length=MAX_PATH_LENGTH, help_text="Where the program finds the file: data/a.csv.")
-    artifact = serializers.UUIDField(help_text="An uploaded artifact.")
+    artifact = IdField(help_text="An uploaded artifact.")
 
 
 class SecretGrantInput(StrictSerializer):
@@ -137,7 +147,7 @@ class JobInput(StrictSerializer):
     name = TextField(max_length=200)
     runtime = serializers.ChoiceField(RUNTIMES, help_text="What runs the program; `binary`: it runs by itself.")
     script = TextField(required=False, help_text=f"The program's text, at most {conf.MAX_SCRIPT_BYTES} bytes.")
-    artifact = serializers.UUIDField(required=False, help_text="An uploaded artifact, instead of a script.")
+    artifact = IdField(required=False, help_text="An uploaded artifact, instead of a script.")
     args = BoundedListField(
         child=TextField(allow_blank=True),
         default=list,
@@ -152,9 +162,7 @@ class JobInput(StrictSerializer):
         allow_null=True,
         help_text=f"What the program reads on its standard input, at most {conf.MAX_STDIN_BYTES} bytes.",
     )
-    stdin_artifact = serializers.UUIDField(
-        required=False, allow_null=True, help_text="An uploaded artifact, instead of stdin."
-    )
+    stdin_artifact = IdField(required=False, allow_null=True, help_text="An uploaded artifact, instead of stdin.")
     inputs = InputInput(many=True, default=list, max_length=conf.MAX_INPUTS)  # type: ignore[call-arg]
     secrets = SecretGrantInput(many=True, default=list, max_length=conf.MAX_SECRETS_PER_JOB)  # type: ignore[call-arg]
     schedules = ScheduleInput(many=True, default=list, max_length=conf.MAX_SCHEDULES_PER_JOB)  # type: ignore[call-arg]  # of the list
@@ -194,7 +202,7 @@ class JobInput(StrictSerializer):
         default=Delivery.AT_LEAST_ONCE.value,
         help_text="Whether an attempt that was lost with its worker is followed by another.",
     )
-    network = serializers.BooleanField(
+    network = TruthField(
         default=False, help_text="Whether its runs may reach public addresses; its owner needs the permission for it."
     )
 

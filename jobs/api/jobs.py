@@ -23,7 +23,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
-from jobs.api.fields import StrictSerializer, TextField
+from jobs.api.fields import IdField, NumeralField, StrictSerializer, TextField
 from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
@@ -47,7 +47,7 @@ _FILTERS = {each.name for each in fields(JobFilters)}
 class JobQuery(PageQuery):
     status = serializers.ChoiceField([s.value for s in JobStatus], required=False, help_text="Those that stand so.")
     queue = serializers.CharField(required=False, max_length=63, help_text="The name of their queue.")
-    priority = serializers.IntegerField(required=False, min_value=0, max_value=9, help_text="Exactly this one.")
+    priority = NumeralField(required=False, min_value=0, max_value=9, help_text="Exactly this one.")
     owner = serializers.CharField(
         required=False, max_length=150, help_text="A user's name; of others, what they share with you."
     )
@@ -69,7 +69,7 @@ InstantResults = results_of(InstantOutput)
 
 
 class NextQuery(StrictSerializer):
-    count = serializers.IntegerField(default=5, min_value=1, max_value=100, help_text="At most so many.")
+    count = NumeralField(default=5, min_value=1, max_value=100, help_text="At most so many.")
 
 
 class NoInput(StrictSerializer):
@@ -222,7 +222,7 @@ class JobResume(ApiView):
 
 
 class ExecuteInput(StrictSerializer):
-    worker_id = serializers.UUIDField(
+    worker_id = IdField(
         default=None, allow_null=True, help_text="The only worker that it may run on. Default: any that fits."
     )
 

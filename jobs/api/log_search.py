@@ -14,9 +14,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import InstantField, StrictSerializer
+from jobs.api.fields import InstantField, NumeralField, StrictSerializer
 from jobs.api.pagination import DEFAULT_LIMIT, MAX_LIMIT, next_path
-from jobs.api.queries import results_of
+from jobs.api.queries import Ranges, results_of
 from jobs.api.views import ApiView, find, read_query, user_of
 from jobs.errors import InvalidInput, NotPermitted
 from jobs.log_query import MAX_CHARACTERS, MIN_CHARACTERS, Mode, parse_query
@@ -29,7 +29,7 @@ MAX_CURSOR_LENGTH = 300
 MAX_NUMBER = 2**31 - 1
 
 
-class LogSearchQuery(StrictSerializer):
+class LogSearchQuery(Ranges, StrictSerializer):
     q = serializers.CharField(
         trim_whitespace=False,
         help_text=f"{MIN_CHARACTERS} to {MAX_CHARACTERS} characters: words and "
@@ -41,12 +41,8 @@ class LogSearchQuery(StrictSerializer):
     job_id = serializers.UUIDField(required=False, help_text="Only logs of this job.")
     to = InstantField(required=False, help_text="Only lines written until then.")
     stream = serializers.ChoiceField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
-    owner = serializers.IntegerField(
-        required=False, min_value=1, max_value=MAX_NUMBER, help_text="Of this user only; for staff."
-    )
-    limit = serializers.IntegerField(
-        default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="At most so many lines."
-    )
+    owner = NumeralField(required=False, min_value=1, max_value=MAX_NUMBER, help_text="Of this user only; for staff.")
+    limit = NumeralField(default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="At most so many lines.")
     cursor = serializers.CharField(
         required=False, max_length=MAX_CURSOR_LENGTH, help_text="From the `next` of the page before."
     )

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 MAX_ERRORS_TOLD = 50
+# Some repeat what was sent, which may be a megabyte.
+MAX_MESSAGE_LENGTH = 1000
+MAX_FIELD_LENGTH = 300
 
 STATUSES: dict[type[errors.PunctualError], HTTPStatus] = {
     errors.InvalidInput: HTTPStatus.BAD_REQUEST,
@@ -169,4 +172,8 @@ def _flatten(detail: object, path: str = "") -> Iterator[FieldError]:
             nested = isinstance(value, Mapping | list | tuple)
             yield from _flatten(value, f"{path}.{index}" if nested else path)
     else:
-        yield FieldError(path or "body", str(detail))
+        yield FieldError(_short(path, MAX_FIELD_LENGTH) or "body", _short(str(detail), MAX_MESSAGE_LENGTH))
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"

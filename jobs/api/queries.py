@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,18 @@ class PageQuery(StrictSerializer):
     # Read by the paginator; declared here so that they are known and documented.
     limit = serializers.CharField(required=False, help_text=f"1 to {MAX_LIMIT}; default {DEFAULT_LIMIT}.")
     cursor = serializers.CharField(required=False, help_text="From the `next` of the page before.")
+
+
+class Ranges(serializers.Serializer[object]):
+    """Stands before the others among a query's bases: a range of which nothing can be is a mistake, not a question."""
+
+    ranges: Sequence[tuple[str, str]] = (("from", "to"),)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        for first, last in self.ranges:
+            if first in attrs and last in attrs and attrs[first] > attrs[last]:
+                raise serializers.ValidationError({first: ["The range ends before it begins; swap its ends."]})
+        return attrs
 
 
 @cache

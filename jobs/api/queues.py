@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
-from jobs.api.fields import NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import NumberField, StrictSerializer, TextField, TruthField, WholeNumberField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.job_input import DAY_SECONDS, LARGEST_INTEGER
 from jobs.api.jobs import NoInput
@@ -50,7 +50,7 @@ class QueueEditInput(WithoutDefaults, StrictSerializer):
         max_value=DAY_SECONDS,
         help_text="One step of priority is worth this many seconds of waiting.",
     )
-    paused = serializers.BooleanField(default=False, help_text="Nothing of it is placed; what runs goes on.")
+    paused = TruthField(default=False, help_text="Nothing of it is placed; what runs goes on.")
 
 
 class QueueInput(QueueEditInput):
@@ -139,8 +139,8 @@ class QueueDetail(ApiView):
     )
     def delete(self, request: Request, queue_id: UUID) -> Response:
         """For staff. Refused while a job, a former version of one or an execution names it."""
+        read_body(NoInput, request)
         queue = find(Queue.objects.all(), queue_id)
         _check_staff(request)
-        read_body(NoInput, request)
         queues.delete_queue(queue, when_locked=_unless_edited(request, queue_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -7,12 +7,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
-from jobs.api.fields import StrictSerializer, WholeNumberField
+from jobs.api.fields import IdField, StrictSerializer, WholeNumberField
 from jobs.api.job_input import ScheduleInput, schedule_spec
 from jobs.api.jobs import InstantResults, coming_instants
 from jobs.api.views import ApiView, read_body, user_of
@@ -20,7 +19,7 @@ from jobs.services import calendars, schedules
 
 
 class PreviewedScheduleInput(ScheduleInput):
-    id = serializers.UUIDField(
+    id = IdField(
         required=False, help_text="Of a stored schedule, from which H is computed; without it, H is an example."
     )
 

@@ -133,8 +133,8 @@ class TeamDetail(ApiView):
     )
     def delete(self, request: Request, team_id: UUID) -> Response:
         """For staff. Its jobs are their owners' alone again."""
+        read_body(NoInput, request)
         find(teams_seen_by(user_of(request)), team_id)
         _check_staff(request)
-        read_body(NoInput, request)
         teams.delete_team(team_id, when_locked=_unless_edited(request, team_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
-from jobs.api.fields import InstantField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import InstantField, NameField, StrictSerializer, TextField, WholeNumberField
 from jobs.api.jobs import NoInput
 from jobs.api.origin import address_of
 from jobs.api.permissions import scope_of
@@ -47,10 +47,10 @@ class TokenInput(StrictSerializer):
 
 
 class LoginInput(StrictSerializer):
-    username = TextField(max_length=150)
+    username = NameField(max_length=150)
     password = TextField(max_length=4096, write_only=True)
     scope = serializers.ChoiceField([scope.value for scope in LADDER], default=TokenScope.ADMIN.value)
-    name = TextField(max_length=100, default="login", help_text="What the token is for.")
+    name = NameField(max_length=100, default="login", help_text="What the token is for.")
 
 
 class TokenOutput(serializers.ModelSerializer[ApiToken]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, TypeVar
 
@@ -15,6 +16,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, Serializer
+from rest_framework.utils.json import strict_constant
 from rest_framework.views import APIView
 
 from jobs.api.limiting import Limited
@@ -25,16 +27,32 @@ from jobs.querysets.walking import Listing
 Row = TypeVar("Row", bound=Model)
 
 
-class ShallowJSONParser(JSONParser):
-    """Brackets by the thousand exhaust the decoder's stack, which DRF would report as our own failure."""
+class StrictJSONParser(JSONParser):
+    """JSON that says one thing only: in UTF-8, every name once, and no numbers that JSON does not know."""
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, object] | None = None
-    ) -> dict[str, Any]:
+    ) -> Any:
         try:
-            return super().parse(stream, media_type, parser_context)
+            text = stream.read().decode()
+            return json.loads(text, object_pairs_hook=_each_once, parse_constant=strict_constant)
+        # Brackets by the thousand exhaust the decoder's stack.
         except RecursionError:
             raise exceptions.ParseError("The JSON is nested too deeply.") from None
+        except UnicodeDecodeError:
+            raise exceptions.ParseError("JSON is text in UTF-8, and this is not.") from None
+        except ValueError as error:
+            raise exceptions.ParseError(f"This is not JSON: {error}") from None
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The last of two would win, and whoever wrote the first would not be told."""
+    members: dict[str, object] = {}
+    for name, value in pairs:
+        if name in members:
+            raise InvalidInput(name[:100], "This name stands twice in one object of the JSON; write it once.")
+        members[name] = value
+    return members
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -52,7 +70,7 @@ class AlwaysJSON(BaseContentNegotiation):
 
 class ApiView(Limited, APIView):
     content_negotiation_class = AlwaysJSON
-    parser_classes = [ShallowJSONParser]
+    parser_classes = [StrictJSONParser]
 
 
 def user_of(request: Request) -> User:

@@ -12,7 +12,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import BoundedListField, StrictSerializer, TextField
+from jobs.api.fields import BoundedListField, IdField, StrictSerializer, TextField, TruthField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
@@ -40,7 +40,7 @@ class WebhookInput(StrictSerializer):
         max_length=len(EVENTS),
         help_text="How executions end that it is told of.",
     )
-    job = serializers.UUIDField(
+    job = IdField(
         source="job_id", default=None, allow_null=True, help_text="Only executions of this job; null: of all of yours."
     )
 
@@ -48,11 +48,11 @@ class WebhookInput(StrictSerializer):
 class WebhookEditInput(WithoutDefaults, WebhookInput):
     """What is left out stays as it is."""
 
-    enabled = serializers.BooleanField()
+    enabled = TruthField()
 
 
 class WebhookRotateInput(StrictSerializer):
-    force = serializers.BooleanField(
+    force = TruthField(
         default=False, help_text="Even if it was rotated within 24 hours: what it had before that signs no more."
     )
 

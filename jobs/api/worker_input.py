@@ -14,7 +14,18 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs import conf
-from jobs.api.fields import BoundedListField, InstantField, NumberField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import (
+    BoundedListField,
+    IdField,
+    InstantField,
+    NameField,
+    NumberField,
+    PatternField,
+    StrictSerializer,
+    TextField,
+    TruthField,
+    WholeNumberField,
+)
 from jobs.planning import MAX_AMOUNT, is_resource_name
 from jobs.protocol import (
     MAX_CHUNKS_SAID,
@@ -89,22 +100,17 @@ class BytesField(serializers.Field[bytes, str, str, bytes]):
 
 
 class OfferInput(StrictSerializer):
-    name = TextField(
+    name = NameField(
         max_length=120, help_text="Unique; who comes back under its name takes its former life's work away."
     )
-    instance = serializers.UUIDField(help_text="Kept by the worker: tells its restart from another of its name.")
-    pool = serializers.RegexField(
-        r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z",
-        default="default",
-        trim_whitespace=False,
-        help_text="Whose queues it serves.",
-    )
-    host = TextField(max_length=255)
+    instance = IdField(help_text="Kept by the worker: tells its restart from another of its name.")
+    pool = PatternField(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z", default="default", help_text="Whose queues it serves.")
+    host = NameField(max_length=255)
     slots = WholeNumberField(min_value=1, max_value=MAX_HELD)
     cpu = NumberField(min_value=0.01, max_value=100_000)
     memory_mb = WholeNumberField(min_value=1, max_value=LARGEST_INTEGER)
     disk_mb = WholeNumberField(min_value=0, max_value=LARGEST_INTEGER)
-    capabilities = BoundedListField(child=TextField(max_length=63), default=list, max_length=64)
+    capabilities = BoundedListField(child=NameField(max_length=63), default=list, max_length=64)
     details = DescriptionField(default=dict)
     resources = serializers.DictField(child=WholeNumberField(min_value=0, max_value=MAX_AMOUNT), default=dict)
     refusal = TextField(
@@ -130,7 +136,7 @@ def offer_of(values: Mapping[str, Any]) -> Offer:
 
 
 class HeldInput(StrictSerializer):
-    execution_id = serializers.UUIDField()
+    execution_id = IdField()
     attempt = WholeNumberField(min_value=1, max_value=LARGEST_INTEGER)
 
 
@@ -177,7 +183,7 @@ def held_of(values: Mapping[str, Any]) -> list[tuple[UUID, int]]:
 class HoldInput(StrictSerializer):
     """Who says that it holds the attempt: every write of a worker passes this fence."""
 
-    worker_id = serializers.UUIDField()
+    worker_id = IdField()
     incarnation = WholeNumberField(min_value=1, max_value=LARGEST_BIG_INTEGER)
     attempt = WholeNumberField(min_value=1, max_value=LARGEST_INTEGER)
 
@@ -230,7 +236,7 @@ def progress_of(values: Mapping[str, Any]) -> Progress | None:
 
 class FileInput(StrictSerializer):
     size = WholeNumberField(min_value=0, max_value=conf.MAX_OUTPUT_BYTES)
-    sha256 = serializers.RegexField(r"^[0-9a-f]{64}\Z", trim_whitespace=False)
+    sha256 = PatternField(r"^[0-9a-f]{64}\Z")
 
 
 class OutputInput(HoldInput, FileInput):
@@ -258,7 +264,7 @@ class CompleteInput(HoldInput):
     cpu_seconds = NumberField(default=None, allow_null=True, min_value=0, max_value=1e12)
     peak_memory_bytes = WholeNumberField(default=None, allow_null=True, min_value=0, max_value=LARGEST_BIG_INTEGER)
     peak_disk_bytes = WholeNumberField(default=None, allow_null=True, min_value=0, max_value=LARGEST_BIG_INTEGER)
-    log_truncated = serializers.BooleanField(default=False)
+    log_truncated = TruthField(default=False)
 
     def validate_outputs(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len({file["name"] for file in value}) < len(value):

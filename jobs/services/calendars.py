@@ -23,9 +23,10 @@ from jobs.services import schedules
 from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
-from jobs.services.job_spec import CONTROL_CHARACTERS, ScheduleSpec
+from jobs.services.job_spec import ScheduleSpec
 from jobs.services.locking import lock_jobs_and_schedules
 from jobs.services.schedule_editing import Change, put_in_force
+from jobs.storable import UNREADABLE_NAME, is_readable_name
 
 _JOBS_NAMED = 3
 
@@ -154,8 +155,8 @@ def _save(calendar: Calendar) -> None:
 
 
 def _checked_name(name: str) -> str:
-    if CONTROL_CHARACTERS.search(name) or not name.strip():
-        raise InvalidInput("name", "The name must not be blank, nor contain control characters.")
+    if not is_readable_name(name):
+        raise InvalidInput("name", UNREADABLE_NAME)
     if _as_id(name) is not None:
         raise InvalidInput("name", "The name looks like an id, and calendars are called by either; choose another.")
     return name

@@ -14,7 +14,7 @@ from jobs.models import Condition, Delivery, Overlap
 from jobs.planning import is_resource_name
 from jobs.recurrence import CatchUp, Kind
 from jobs.retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
-from jobs.storable import is_safe_path
+from jobs.storable import UNREADABLE_NAME, is_readable_name, is_safe_path
 
 # What workers know to run (workers/sandbox/runtimes.py); each offers those that it has.
 RUNTIMES = (
@@ -26,7 +26,6 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 CAPABILITY = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,62}\Z")
 # What a run's directory has of its own: where its outputs go, and itself under a name that its runtime gives it.
 OUTPUTS, PROGRAM = "out", "program"
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,8 @@ class JobSpec:
 
 def check_spec(spec: JobSpec) -> None:
     """Raises InvalidInput for the first rule that the spec breaks."""
-    if CONTROL_CHARACTERS.search(spec.name):
-        raise InvalidInput("name", "The name must not contain control characters.")
+    if not is_readable_name(spec.name):
+        raise InvalidInput("name", UNREADABLE_NAME)
     if spec.runtime not in RUNTIMES:
         raise InvalidInput("runtime", f"The runtime must be one of {', '.join(RUNTIMES)}.")
     _check_program(spec)

@@ -22,7 +22,7 @@ from jobs.recurrence import CatchUp, Kind, rearmed
 from jobs.services import schedules
 from jobs.services.job_edit import ScheduleEdit, merged_schedules
 from jobs.services.job_spec import ScheduleSpec
-from jobs.services.schedules import KIND_FIELDS, recurrence_of
+from jobs.services.schedules import recurrence_of
 
 _TIMING = (
     "kind", "expression", "timezone", "starts_at", "ends_at", "jitter_seconds", "excluded_dates", "max_count",
@@ -123,7 +123,7 @@ def _change(
     new = schedules.shape_schedule(index, spec, now, schedule_id=old.id, calendar=calendar)
     new.job_id, new.created_at = old.job_id, old.created_at
     refusal = InvalidInput(
-        f"schedules.{index}.{KIND_FIELDS[Kind(new.kind)] if new.max_count is None else 'max_count'}",
+        f"schedules.{index}.{schedules.field_that_ended(new, now) if new.max_count is None else 'max_count'}",
         f"The schedule {old.id} would never fire again: it has no instant left; give it more,"
         " or leave it out of the list to delete it.",
     )

@@ -61,11 +61,18 @@ def plan_schedule(
     first = recurrence_of(schedule).next_after(boundary(schedule, now))
     if first is None:
         raise InvalidInput(
-            f"schedules.{index}.{KIND_FIELDS[wanted.kind]}",
+            f"schedules.{index}.{field_that_ended(schedule, now)}",
             "The schedule lies in the past: it has no instant left; choose a later one.",
         )
     arm(schedule, first)
     return schedule
+
+
+def field_that_ended(schedule: Schedule, now: datetime) -> str:
+    """Of one that has no instant left: the name under which its user wrote why."""
+    if schedule.ends_at is not None and schedule.ends_at <= now:
+        return "ends_at"
+    return KIND_FIELDS[Kind(schedule.kind)]
 
 
 def shape_schedule(

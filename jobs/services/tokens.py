@@ -23,6 +23,7 @@ from jobs.models import LADDER, ApiToken, TokenScope
 from jobs.services.audit_trail import record
 from jobs.services.database import bounded
 from jobs.services.schedules import database_now
+from jobs.storable import UNREADABLE_NAME, is_readable_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ def issue_token(
     """A new token and its secret, which is kept nowhere. Without `expires_at` it is good until it is revoked."""
     if scope != TokenScope.WORKER and not covers(maker_scope, scope):
         raise NotPermitted("scope", f"A token of scope {maker_scope} makes none of scope {scope}.")
+    check_name(name)
     check_holder(owner=owner, scope=scope, pool=pool)
     check_expiry(expires_at)
     secret = new_secret()
@@ -67,6 +69,11 @@ def issue_token(
         token = store_token(owner=owner, name=name, secret=secret, expires_at=expires_at, scope=scope, pool=pool)
         record_making(token, by=owner)
     return token, secret
+
+
+def check_name(name: str) -> None:
+    if not is_readable_name(name):
+        raise InvalidInput("name", UNREADABLE_NAME)
 
 
 def check_holder(*, owner: User, scope: TokenScope, pool: str) -> None:

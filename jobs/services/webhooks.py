@@ -24,10 +24,10 @@ from jobs.services.audit_trail import record
 from jobs.services.audit_values import hidden
 from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
-from jobs.services.job_spec import CONTROL_CHARACTERS
 from jobs.services.schedules import database_now
 from jobs.services.secrets import Resealed, keyring, sealed_with_first
 from jobs.services.webhook_payload import PING
+from jobs.storable import UNREADABLE_NAME, is_readable_name
 from jobs.webhooks.addresses import AddressRefused, Reach, Target
 from jobs.webhooks.pacing import MAX_TRIES
 from jobs.webhooks.signing import new_secret
@@ -219,8 +219,8 @@ def _refuse_disabled(webhook: Webhook) -> None:
 
 
 def _checked_name(name: str) -> str:
-    if CONTROL_CHARACTERS.search(name) or not name.strip():
-        raise InvalidInput("name", "The name must not be blank, nor contain control characters.")
+    if not is_readable_name(name):
+        raise InvalidInput("name", UNREADABLE_NAME)
     return name
 
 
