@@ -165,7 +165,7 @@ def _staff_lists(catalogue: Catalogue) -> list[str]:
         *(f"jobs?status={status}" for status in JobStatus),
         *(f"jobs?ordering={order}" for order in ("created", "name", "-name", "next_fire", "-next_fire")),
         *(f"jobs?owner={owner}" for owner in ("many", "some", "few", "nobody")),
-        *(f"jobs?search={part}" for part in ("report", "zebra", "nowhere", "12345", "e", "12", "y r", "ж")),
+        *(f"jobs?search={part}" for part in ("report", "zebra", "nowhere", "12345", "123", "e", "12", "y r", "ж")),
         "jobs?search=zebra&ordering=name",
         "jobs?search=report&ordering=next_fire",
         "jobs?search=zebra&status=failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from typing import TypeVar
 
 from django.apps import apps
@@ -30,6 +31,13 @@ class JobStatus(StrEnum):
 
 def with_status(jobs: QuerySet[Row]) -> QuerySet[Row]:
     """Adds `status` and `next_instant` to each job."""
+    annotated: QuerySet[Row] = jobs.annotate(**_annotations())
+    return annotated
+
+
+@cache
+def _annotations() -> dict[str, Case | Subquery]:
+    """Put together once: each query resolves copies of its own."""
     executions = apps.get_model("jobs", "Execution").objects.filter(job=OuterRef("pk"))
     to_come = apps.get_model("jobs", "Schedule").objects.filter(job=OuterRef("pk"), next_instant__isnull=False)
     status = Case(
@@ -48,6 +56,4 @@ def with_status(jobs: QuerySet[Row]) -> QuerySet[Row]:
         ),
         output_field=CharField(),
     )
-    first = to_come.order_by("next_instant").values("next_instant")[:1]
-    annotated: QuerySet[Row] = jobs.annotate(status=status, next_instant=Subquery(first))  # type: ignore[assignment]
-    return annotated
+    return {"status": status, "next_instant": Subquery(to_come.order_by("next_instant").values("next_instant")[:1])}
