@@ -84,10 +84,12 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     wanted = {column: value for column, value in columns.items() if value is not None}
     walked = _walked(filters, wanted, order)
     rows, match = Execution.objects.filter(**walked), Execution.objects.filter(**wanted)
-    # What is walked tells by its length how much there is: of another's job it must be nothing.
-    hidden = filters.job_id is not None and not shared_with(user, Job.objects.filter(id=filters.job_id)).exists()
+    # What is walked tells by its length how much there is: of what is not shown it must be nothing.
+    asked = {"id": filters.job_id, "owner": owner, "team": team}
+    jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
     named = ((filters.queue, queue), (filters.owner, owner), (filters.team, team))
-    if hidden or any(name is not None and found is None for name, found in named):
+    unknown = any(name is not None and found is None for name, found in named)
+    if unknown or (any(asked.values()) and not shared_with(user, jobs).exists()):
         rows = rows.none()
     if not order.by_id:
         match = match.filter(ended_at__isnull=False)

@@ -201,6 +201,16 @@ def test_whoever_has_no_jobs_is_at_the_end_at_once(small_budget: None, owner: Us
     assert page == {"results": [], "next": None}
 
 
+@pytest.mark.parametrize("ordering", [*execution_lists.ORDERS])
+def test_who_there_is_is_not_told_by_a_next_page(
+    small_budget: None, population: None, owner: User, stranger: APIClient, ordering: str
+) -> None:
+    for extra in ("", "&status=failed", "&queue=default"):
+        path = f"{API}/executions?limit=1&ordering={ordering}{extra}&owner="
+        known, unknown = (stranger.get(path + name).json() for name in (owner.get_username(), "nobody"))
+        assert known == unknown == {"results": [], "next": None}
+
+
 def test_others_names_are_for_staff(owner: User, client: APIClient, stranger: APIClient) -> None:
     job = make_job(owner=owner)
     assert ids(client, f"jobs?owner={owner.username}") == [str(job.id)]
