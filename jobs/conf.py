@@ -107,7 +107,10 @@ FOLLOW_STREAM_SECONDS = 60.0
 FOLLOW_AGAIN_SECONDS = 2.0
 FOLLOW_HEARTBEAT_SECONDS = 5.0
 
+# What an owner may have of what is kept in Postgres itself, where no quota counts bytes.
 MAX_WEBHOOKS_PER_OWNER = 20
+MAX_SECRETS_PER_OWNER = 1000
+MAX_CALENDARS_PER_OWNER = 1000
 MAX_MEMBERS_PER_TEAM = 1000
 # A list of somebody's jobs follows one index for each of them.
 MAX_TEAMS_PER_USER = 20

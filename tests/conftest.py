@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection, connections
+from pytest_django import Settings
 
+from jobs.webhooks.addresses import Reach, parse_networks
 from scheduler_project.embedded.engines import Engines
+from tests.webhook_receiver import Receiver
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +23,14 @@ def bucket(engines: Engines) -> None:
     from jobs import storage
 
     storage.create_bucket()
+
+
+@pytest.fixture
+def receiver(settings: Settings) -> Iterator[Receiver]:
+    """Of webhooks, to which these may be sent although it is on loopback."""
+    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
+    with Receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,7 +7,8 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
@@ -21,7 +22,7 @@ from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
-from jobs.models import Calendar, JobState
+from jobs.models import Calendar, JobState, Schedule
 from jobs.querysets.visibility import visible_to
 from jobs.recurrence import MAX_EXCLUDED_DATES
 from jobs.services import calendars
@@ -55,11 +56,15 @@ class CalendarOutput(serializers.ModelSerializer[Calendar]):
 
 
 def calendars_of(user: User) -> QuerySet[Calendar]:
-    in_use = Q(schedules__deleted_at__isnull=True) & ~Q(schedules__job__state=JobState.CANCELLED)
+    # Counted for those on the page alone: a join would count for all of them first.
+    in_use = Schedule.objects.filter(calendar=OuterRef("pk"), deleted_at__isnull=True).exclude(
+        job__state=JobState.CANCELLED
+    )
+    counted = in_use.order_by().values("calendar").annotate(number=Count("pk")).values("number")
     return (
         visible_to(user, Calendar.objects.all())
         .select_related("owner")
-        .annotate(used_by=Count("schedules", filter=in_use))
+        .annotate(used_by=Coalesce(Subquery(counted), Value(0)))
     )
 
 

@@ -28,6 +28,8 @@ from jobs.states import State
 
 _FILTERS = {each.name for each in fields(ExecutionFilters)}
 MAX_EVENTS = 1000
+# What is released again and again uses up no try.
+MAX_ATTEMPTS = 1000
 
 
 class ExecutionQuery(Ranges, PageQuery):
@@ -124,9 +126,13 @@ class ExecutionAttempts(ApiView):
         responses=results_of(AttemptOutput),
     )
     def get(self, request: Request, execution_id: UUID) -> Response:
-        """Every time that a worker took it: its stages, how it ended, what it used, what its sandbox was made of."""
+        """Every time that a worker took it: its stages, how it ended, what it used, what its sandbox was made of.
+
+        The latest thousand, the first of them first.
+        """
         execution = find(executions_of(user_of(request)), execution_id)
-        return Response({"results": AttemptOutput(execution.attempts.order_by("number"), many=True).data})
+        latest = list(execution.attempts.order_by("-number")[:MAX_ATTEMPTS])
+        return Response({"results": AttemptOutput(latest[::-1], many=True).data})
 
 
 class ExecutionEvents(ApiView):

@@ -16,11 +16,12 @@ from jobs.api.fields import BoundedListField, IdField, StrictSerializer, TextFie
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
+from jobs.api.views import ApiView, find, page, read_body, read_query, user_of, walked_page
 from jobs.models import DeliveryState, Webhook, WebhookDelivery
 from jobs.models.webhook import EVENTS
 from jobs.querysets.visibility import visible_to
 from jobs.services import webhooks
+from jobs.services.delivery_lists import ORDERING, list_deliveries
 from jobs.states import State
 from jobs.webhooks.addresses import MAX_URL_LENGTH
 
@@ -201,8 +202,8 @@ class WebhookDeliveries(ApiView):
     def get(self, request: Request, webhook_id: UUID) -> Response:
         query = read_query(DeliveryQuery, request)
         rows = find(webhooks_of(user_of(request)), webhook_id).deliveries.all()
-        wanted = {"state": query["state"]} if "state" in query else {}
-        return page(rows.filter(**wanted), request, WebhookDeliveryOutput)
+        state = str(query["state"]) if "state" in query else None
+        return walked_page(rows, list_deliveries(rows, state), ORDERING, request, WebhookDeliveryOutput)
 
 
 class WebhookRedeliver(ApiView):

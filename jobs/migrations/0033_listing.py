@@ -7,9 +7,11 @@ import datetime
 
 import django.contrib.postgres.indexes
 import django.db.models.functions.text
-from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
+from django.contrib.postgres.operations import RemoveIndexConcurrently
 from django.db import migrations, models
 from django.db.models.lookups import GreaterThan
+
+from jobs.migrations._repeatable import AddIndex
 
 UNSUCCESSFUL = models.Q(("state__in", ["cancelled", "failed", "missed", "skipped", "timed_out"]))
 HOUR = models.Value(datetime.timedelta(hours=1), models.DurationField())
@@ -21,20 +23,6 @@ def apart(first: str, last: str) -> models.ExpressionWrapper:
 
 DRAWN_OUT = GreaterThan(apart("scheduled_for", "fired_at"), HOUR) | GreaterThan(apart("fired_at", "ended_at"), HOUR)
 LIVE = models.Q(("deleted_at__isnull", True))
-IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-
-
-class AddIndex(AddIndexConcurrently):
-    def database_forwards(self, app_label, schema_editor, from_state, to_state):  # type: ignore[no-untyped-def]
-        name = schema_editor.quote_name(self.index.name)
-        with schema_editor.connection.cursor() as cursor:
-            cursor.execute(IS_VALID, [name])
-            found = cursor.fetchone()
-        if found == (True,):
-            return
-        if found is not None:
-            schema_editor.execute(f"DROP INDEX CONCURRENTLY {name}")
-        super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
 class Migration(migrations.Migration):

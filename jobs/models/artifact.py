@@ -46,9 +46,12 @@ class Artifact(models.Model):
             # collect_orphans: who else names the same bytes.
             models.Index(fields=["sha256"], name="artifact_by_hash"),
             models.Index(fields=["doomed_at"], name="artifact_doomed", condition=Q(doomed_at__isnull=False)),
-            # storage_use: what an owner keeps, from the index alone.
+            # GET /artifacts; storage_use: what an owner keeps, from the index alone.
             models.Index(
-                fields=["owner"], include=["size"], name="artifact_bytes_by_owner", condition=Q(deleted_at__isnull=True)
+                fields=["owner", "-id"],
+                include=["size"],
+                name="artifact_by_owner",
+                condition=Q(deleted_at__isnull=True),
             ),
         ]
 

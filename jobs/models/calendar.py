@@ -25,6 +25,8 @@ class Calendar(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["owner", "name"], name="calendar_name_once")]
+        # GET /calendars
+        indexes = [models.Index(fields=["owner", "-id"], name="calendar_by_owner")]
 
     def __str__(self) -> str:
         return self.name

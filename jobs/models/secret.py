@@ -32,6 +32,8 @@ class Secret(models.Model):
             models.CheckConstraint(condition=Q(name__regex=SECRET_NAME), name="secret_name_plain"),
             models.CheckConstraint(condition=Q(version__gte=1), name="secret_version_counted"),
         ]
+        # GET /secrets
+        indexes = [models.Index(fields=["owner", "-id"], name="secret_by_owner")]
 
     def __str__(self) -> str:
         return self.name

@@ -51,6 +51,8 @@ class ApiToken(models.Model):
         constraints = [
             models.CheckConstraint(condition=models.Q(scope__in=TokenScope.values), name="api_token_scope_is_one"),
         ]
+        # GET /tokens: every login makes one.
+        indexes = [models.Index(fields=["owner", "-id"], name="api_token_by_owner")]
 
     def __str__(self) -> str:
         return self.name

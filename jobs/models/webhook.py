@@ -54,6 +54,8 @@ class Webhook(models.Model):
                 name="webhook_previous_secret_ends",
             ),
         ]
+        # GET /webhooks
+        indexes = [models.Index(fields=["owner", "-id"], name="webhook_by_owner")]
 
     def __str__(self) -> str:
         return self.name

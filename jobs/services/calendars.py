@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from jobs import due_window, wakeups
+from jobs import conf, due_window, wakeups
 from jobs.errors import Conflict, InvalidInput
 from jobs.models import Calendar, Job, JobState, Schedule
 from jobs.recurrence import EARLIEST, LATEST, MAX_EXCLUDED_DATES
@@ -25,6 +25,7 @@ from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.locking import lock_jobs_and_schedules
+from jobs.services.owner_limits import check_room_for_another
 from jobs.services.schedule_editing import Change, put_in_force
 from jobs.storable import UNREADABLE_NAME, is_readable_name
 
@@ -34,6 +35,7 @@ _JOBS_NAMED = 3
 def create_calendar(*, owner: User, name: str, dates: Iterable[date]) -> Calendar:
     calendar = Calendar(owner=owner, name=_checked_name(name), dates=_checked_dates(dates))
     with transaction.atomic(), bounded(statement_seconds=10):
+        check_room_for_another(owner, Calendar, conf.MAX_CALENDARS_PER_OWNER)
         _save(calendar)
         record("calendar.created", calendar, owner_id=calendar.owner_id, after=_told(calendar))
     return calendar

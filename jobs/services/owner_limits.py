@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import Model
 
 from jobs import sql, wakeups
-from jobs.errors import JobQuotaExceeded
+from jobs.errors import Conflict, JobQuotaExceeded
 from jobs.models import Execution, Job, OwnerQuota
 from jobs.states import ACTIVE, values
 
@@ -55,6 +57,14 @@ def lock_limited() -> Mapping[int, LimitedOwner] | None:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [LIMITED_PLACEMENT])
         ours = bool(cursor.fetchone()[0])
     return read_limited() if ours else None
+
+
+def check_room_for_another(owner: User, kind: type[Model], most: int) -> None:
+    """Of what is kept in the database itself, in the transaction that stores it."""
+    # Two that are made at once must not both find room for the last.
+    list(User.objects.select_for_update(no_key=True).filter(id=owner.pk).values_list("id"))
+    if kind._default_manager.filter(owner=owner).count() >= most:
+        raise Conflict(f"You have {most} {kind._meta.verbose_name_plural}, and no more may be; delete one first.")
 
 
 def check_room_for_jobs(owner_id: int, count: int) -> None:

@@ -6,13 +6,16 @@ Nothing here stores, logs or repeats a value: what is written is sealed before i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import Model, QuerySet
 
 from jobs import conf
 from jobs.errors import Conflict, InvalidInput, SecretsNotKept, SecretUnreadable
@@ -21,13 +24,16 @@ from jobs.models.secret import SECRET_NAME
 from jobs.sealing import Keyring
 from jobs.services.audit_trail import record
 from jobs.services.database import bounded
+from jobs.services.owner_limits import check_room_for_another
 
 _JOBS_NAMED = 5
+
+Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What one page of `reseal_secrets` did."""
+    """What one page did."""
 
     resealed: int
     unreadable: list[str]
@@ -42,6 +48,7 @@ def create_secret(*, owner: User, name: str, value: str) -> Secret:
     sealed = _sealed(owner.pk, name, value)
     try:
         with transaction.atomic(), bounded(statement_seconds=5):
+            check_room_for_another(owner, Secret, conf.MAX_SECRETS_PER_OWNER)
             secret = Secret.objects.create(owner=owner, name=name, sealed=sealed)
             record("secret.created", secret, owner_id=owner.pk, after={"version": secret.version})
             return secret
@@ -75,32 +82,47 @@ def delete_secret(secret_id: UUID) -> None:
 
 
 def reseal_secrets(after: UUID | None = None, limit: int = conf.RESEAL_BATCH_SECRETS) -> Resealed:
-    """Seals a page of what other keys have sealed with the first one; committed with its page, whatever comes then.
+    """The value stays, and so do its version and the time of its last change."""
+    return reseal_page(
+        Secret.objects.all(), ["sealed"], owner_and_name=lambda it: (it.owner_id, it.name), after=after, limit=limit
+    )
 
-    The value stays, and so do its version and the time of its last change.
-    """
+
+def reseal_page(
+    rows: QuerySet[Row],
+    columns: Sequence[str],
+    *,
+    owner_and_name: Callable[[Row], tuple[int, str]],
+    after: UUID | None,
+    limit: int,
+) -> Resealed:
+    """Seals a page of what other keys have sealed with the first one; committed with its page, whatever comes then."""
     ring = keyring()
     if ring is None:
         raise SecretsNotKept
     unreadable: list[str] = []
-    changed: list[Secret] = []
+    changed: list[Row] = []
     with transaction.atomic(), bounded(statement_seconds=30):
-        rows = Secret.objects.order_by("id") if after is None else Secret.objects.filter(id__gt=after).order_by("id")
-        page = list(rows.select_for_update(no_key=True)[:limit])
-        for secret in page:
+        rest = rows if after is None else rows.filter(pk__gt=after)
+        page = list(rest.order_by("pk").select_for_update(no_key=True)[:limit])
+        for row in page:
+            before = {column: getattr(row, column) for column in columns}
             try:
-                new = sealed_with_first(ring, secret.sealed, owner_id=secret.owner_id, name=secret.name)
+                anew = {
+                    column: value and _with_first(ring, value, *owner_and_name(row)) for column, value in before.items()
+                }
             except SecretUnreadable as error:
-                unreadable.append(f"{secret.id}: {error}")
+                unreadable.append(f"{row.pk}: {error}")
                 continue
-            if new != bytes(secret.sealed):
-                secret.sealed = new
-                changed.append(secret)
-        Secret.objects.bulk_update(changed, ["sealed"])
-    return Resealed(len(changed), unreadable, page[-1].id if page else None)
+            if anew != before:
+                for column, value in anew.items():
+                    setattr(row, column, value)
+                changed.append(row)
+        rows.model._default_manager.bulk_update(changed, columns)
+    return Resealed(len(changed), unreadable, page[-1].pk if page else None)
 
 
-def sealed_with_first(ring: Keyring, sealed: bytes | memoryview, *, owner_id: int, name: str) -> bytes:
+def _with_first(ring: Keyring, sealed: bytes | memoryview, owner_id: int, name: str) -> bytes:
     """As it is, if the first key sealed it; else sealed anew."""
     before = bytes(sealed)
     if ring.is_sealed_with_first(before):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from django.conf import settings
@@ -16,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from jobs import conf, wakeups
-from jobs.errors import Conflict, InvalidInput, SecretsNotKept, SecretUnreadable
+from jobs.errors import Conflict, InvalidInput, SecretsNotKept
 from jobs.models import DeliveryState, Job, Webhook, WebhookDelivery
 from jobs.models.webhook import EVENTS
 from jobs.sealing import Keyring
@@ -24,8 +23,9 @@ from jobs.services.audit_trail import record
 from jobs.services.audit_values import hidden
 from jobs.services.database import bounded
 from jobs.services.job_edit import KEEP, Keep
+from jobs.services.owner_limits import check_room_for_another
 from jobs.services.schedules import database_now
-from jobs.services.secrets import Resealed, keyring, sealed_with_first
+from jobs.services.secrets import Resealed, keyring, reseal_page
 from jobs.services.webhook_payload import PING
 from jobs.storable import UNREADABLE_NAME, is_readable_name
 from jobs.webhooks.addresses import AddressRefused, Reach, Target
@@ -44,10 +44,7 @@ def create_webhook(
     webhook.job = _checked_job(owner.pk, job_id)
     webhook.sealed = _sealed(webhook, secret)
     with transaction.atomic(), bounded(statement_seconds=5):
-        # Two that are made at once must not both find room for the last.
-        list(User.objects.select_for_update(no_key=True).filter(id=owner.pk).values_list("id"))
-        if Webhook.objects.filter(owner=owner).count() >= conf.MAX_WEBHOOKS_PER_OWNER:
-            raise Conflict(f"You have {conf.MAX_WEBHOOKS_PER_OWNER} webhooks, and no more may be; delete one first.")
+        check_room_for_another(owner, Webhook, conf.MAX_WEBHOOKS_PER_OWNER)
         _save(webhook)
         told = _told(webhook) | hidden({}, {"url": url})[1]
         record("webhook.created", webhook, owner_id=owner.pk, after=told)
@@ -162,24 +159,13 @@ def open_keys(webhook: Webhook, *, at: datetime) -> list[str]:
 
 def reseal_webhooks(after: UUID | None = None, limit: int = conf.RESEAL_BATCH_SECRETS) -> Resealed:
     """As `reseal_secrets`, for what deliveries are signed with."""
-    ring = _keyring()
-    unreadable: list[str] = []
-    changed: list[Webhook] = []
-    with transaction.atomic(), bounded(statement_seconds=30):
-        rows = Webhook.objects.order_by("id") if after is None else Webhook.objects.filter(id__gt=after).order_by("id")
-        page = list(rows.select_for_update(no_key=True)[:limit])
-        for webhook in page:
-            seal = partial(sealed_with_first, ring, owner_id=webhook.owner_id, name=_bound_name(webhook))
-            try:
-                new, previous = seal(webhook.sealed), webhook.previous_sealed and seal(webhook.previous_sealed)
-            except SecretUnreadable as error:
-                unreadable.append(f"{webhook.id}: {error}")
-                continue
-            if (new, previous) != (webhook.sealed, webhook.previous_sealed):
-                webhook.sealed, webhook.previous_sealed = new, previous
-                changed.append(webhook)
-        Webhook.objects.bulk_update(changed, ["sealed", "previous_sealed"])
-    return Resealed(len(changed), unreadable, page[-1].id if page else None)
+    return reseal_page(
+        Webhook.objects.all(),
+        ["sealed", "previous_sealed"],
+        owner_and_name=lambda webhook: (webhook.owner_id, _bound_name(webhook)),
+        after=after,
+        limit=limit,
+    )
 
 
 def _told(webhook: Webhook) -> dict[str, object]:

@@ -1,4 +1,4 @@
--- storage_quota.read_uses. By artifact_bytes_by_owner, output_bytes_by_owner, log_bytes_by_owner and the unique key of quotas,
+-- storage_quota.read_uses. By artifact_by_owner, output_bytes_by_owner, log_bytes_by_owner and the unique key of quotas,
 -- sums from the indexes alone. One row for each owner that is asked for.
 SELECT u.id, COALESCE(q.storage_mb, %(default_mb)s)::bigint * 1048576, a.bytes, o.bytes, l.bytes
   FROM unnest(%(owner_ids)s::int[]) u (id)

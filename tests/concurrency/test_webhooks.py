@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import Settings
 
 from jobs import conf, sql
 from jobs.errors import Conflict
@@ -17,12 +15,10 @@ from jobs.models.webhook import EVENTS
 from jobs.protocol import Report
 from jobs.services import attempts, transitions, webhooks
 from jobs.services.transitions import NewExecution
-from jobs.services.webhook_deliveries import Deliverer
 from jobs.states import Reason, State
-from jobs.webhooks.addresses import Reach, parse_networks
 from tests.concurrency.connections import at_once, beside
 from tests.factories import make_execution, make_job, make_user, make_worker, run_on
-from tests.waiting import wait_for
+from tests.webhook_deliveries import deliver_all
 from tests.webhook_receiver import Receiver
 
 
@@ -32,17 +28,6 @@ class Taken:
 
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings: Settings) -> None:
-    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
 
 
 @pytest.fixture
@@ -60,20 +45,7 @@ def test_two_who_deliver_at_once_send_nothing_twice(owner: User, receiver: Recei
     ids = transitions.create_executions([NewExecution(make_job(owner=owner).id, Trigger.MANUAL)] * count)
     transitions.cancel(ids, by="me")
 
-    def deliver() -> int:
-        deliverer, sent = Deliverer(), 0
-
-        def is_quiet() -> bool:
-            nonlocal sent
-            on_the_way = deliverer.on_the_way
-            done = deliverer.step()
-            sent += done.sent
-            return not (on_the_way or done.sent or done.settled)
-
-        wait_for(is_quiet, "all is settled")
-        return sent
-
-    sent = at_once([deliver, deliver, deliver])
+    sent = at_once([deliver_all] * 3)
     assert sum(sent) == count == len(receiver.received)
     assert len({received.headers["webhook-id"] for received in receiver.received}) == count
     assert WebhookDelivery.objects.filter(state="delivered", attempts=1).count() == count

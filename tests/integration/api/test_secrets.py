@@ -38,6 +38,19 @@ def rotate(client: APIClient, secret: dict[str, Any], value: str) -> Any:
     return client.put(f"{API}/secrets/{secret['id']}", {"value": value}, format="json")
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [("secrets", {"value": VALUE}), ("calendars", {}), ("webhooks", {"url": "https://example.com/"})]
+)
+def test_nobody_fills_the_database_with_what_no_quota_counts(
+    client: APIClient, stranger: APIClient, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(conf, f"MAX_{path.upper()}_PER_OWNER", 2)
+    made = [client.post(f"{API}/{path}", {**body, "name": name}, format="json") for name in ("one", "two", "three")]
+    assert [answer.status_code for answer in made] == [201, 201, 409]
+    assert f"You have 2 {path}" in made[2].json()["detail"]
+    assert stranger.post(f"{API}/{path}", {**body, "name": "one"}, format="json").status_code == 201
+
+
 def opened(name: str = "db-password") -> str:
     secret, ring = Secret.objects.get(name=name), keyring()
     assert ring is not None

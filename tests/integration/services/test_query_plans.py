@@ -231,7 +231,7 @@ def test_due_schedules_are_found_by_a_condition_on_the_index() -> None:
 def test_what_an_owner_keeps_is_summed_up_from_the_indexes_alone() -> None:
     shown = plan("storage_use", {"owner_ids": [1, 2], "default_mb": 1})
     alone = set(re.findall(r"Index Only Scan using (\w+)", shown))
-    assert alone == {"artifact_bytes_by_owner", "output_bytes_by_owner", "log_bytes_by_owner"}, shown
+    assert alone == {"artifact_by_owner", "output_bytes_by_owner", "log_bytes_by_owner"}, shown
     assert "Seq Scan on jobs_" not in shown, shown
 
 

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -34,20 +33,10 @@ from jobs.webhooks.addresses import Reach, parse_networks
 from jobs.webhooks.pacing import MAX_TRIES, PLACES_PER_HOST
 from tests.factories import make_execution, make_job, make_user, make_worker, run_on
 from tests.waiting import wait_for
+from tests.webhook_deliveries import deliver_all
 from tests.webhook_receiver import Handler, Received, Receiver, answer
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings: Settings) -> None:
-    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
 
 
 @pytest.fixture
@@ -77,18 +66,6 @@ def make_many(job: Job, count: int) -> list[UUID]:
     return transitions.create_executions([NewExecution(job.id, Trigger.MANUAL)] * count)
 
 
-def deliver(deliverer: Deliverer | None = None) -> None:
-    """Steps until nothing is due and everything that was sent is settled."""
-    deliverer = deliverer or Deliverer()
-
-    def is_quiet() -> bool:
-        on_the_way = deliverer.on_the_way
-        done = deliverer.step()
-        return not (on_the_way or done.sent or done.settled)
-
-    wait_for(is_quiet, "everything is settled", seconds=20)
-
-
 def make_due() -> None:
     WebhookDelivery.objects.update(next_try_at=datetime.now(UTC) - timedelta(seconds=1))
 
@@ -105,7 +82,7 @@ def verified(received: Received, secret: str) -> bool:
 def test_a_receiver_is_told_of_an_end_as_the_api_shows_it(owner: User, job: Job, receiver: Receiver) -> None:
     webhook, secret = hook(owner, receiver.url)
     execution = end(job, result={"rows": 5})
-    deliver()
+    deliver_all()
     (received,) = receiver.received
     assert verified(received, secret)
     assert abs(int(received.headers["webhook-timestamp"]) - time.time()) < 30
@@ -202,7 +179,7 @@ def test_many_ends_are_all_delivered(owner: User, job: Job, receiver: Receiver) 
     hook(owner, receiver.url)
     ids = make_many(job, 300)
     transitions.cancel(ids, by="me")
-    deliver()
+    deliver_all()
     told = [json.loads(received.body)["data"]["execution"]["id"] for received in receiver.received]
     assert sorted(told) == sorted(map(str, ids))
 
@@ -212,7 +189,7 @@ def test_failures_are_tried_again_later_under_the_same_id(owner: User, job: Job,
     receiver.answers = [answer(500, b"oops"), answer(302, location="http://127.0.0.1:1/")]
     end(job)
     began = datetime.now(UTC)
-    deliver()
+    deliver_all()
     delivery = WebhookDelivery.objects.get()
     assert (delivery.state, delivery.attempts, delivery.tries_left) == (DeliveryState.PENDING, 1, MAX_TRIES - 1)
     assert (delivery.status_code, delivery.error, delivery.response) == (500, "The answer was 500.", "oops")
@@ -220,12 +197,12 @@ def test_failures_are_tried_again_later_under_the_same_id(owner: User, job: Job,
     webhook.refresh_from_db()
     assert webhook.failing_since is not None
     make_due()
-    deliver()
+    deliver_all()
     delivery.refresh_from_db()
     assert "redirects are not followed" in delivery.error
     assert timedelta(seconds=20) < delivery.next_try_at - began < timedelta(seconds=60)
     make_due()
-    deliver()
+    deliver_all()
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 3)
     assert len({received.headers["webhook-id"] for received in receiver.received}) == 1
@@ -240,7 +217,7 @@ def test_the_last_try_is_the_last(owner: User, job: Job, receiver: Receiver) -> 
     receiver.behave = answer(503)
     end(job)
     for _ in range(MAX_TRIES + 2):
-        deliver()
+        deliver_all()
         make_due()
     delivery = WebhookDelivery.objects.get()
     assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, MAX_TRIES)
@@ -249,7 +226,7 @@ def test_the_last_try_is_the_last(owner: User, job: Job, receiver: Receiver) -> 
     assert webhook.enabled, "for a day is not for three"
     receiver.behave = answer(204)
     webhooks.redeliver(delivery.id)
-    deliver()
+    deliver_all()
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts, delivery.status_code) == (DeliveryState.DELIVERED, MAX_TRIES + 1, 204)
 
@@ -258,15 +235,15 @@ def test_who_fails_for_three_days_is_disabled(owner: User, job: Job, receiver: R
     webhook, _ = hook(owner, receiver.url)
     receiver.behave = answer(500)
     end(job)
-    deliver()
+    deliver_all()
     Webhook.objects.update(failing_since=datetime.now(UTC) - timedelta(seconds=conf.WEBHOOK_FAILING_SECONDS + 60))
     make_due()
-    deliver()
+    deliver_all()
     webhook.refresh_from_db()
     assert webhook.enabled, "while there are tries left it may recover"
     WebhookDelivery.objects.update(tries_left=1)
     make_due()
-    deliver()
+    deliver_all()
     webhook.refresh_from_db()
     assert (webhook.enabled, webhook.disabled_reason) == (False, "Nothing could be delivered for three days.")
     end(job)
@@ -277,14 +254,14 @@ def test_who_is_gone_is_disabled_at_once_and_sent_nothing_more(owner: User, job:
     webhook, _ = hook(owner, receiver.url)
     first = end(job)
     receiver.answers = [answer(410)]
-    deliver()
+    deliver_all()
     webhook.refresh_from_db()
     assert (webhook.enabled, webhook.disabled_reason) == (False, "The receiver answered 410 Gone.")
     assert WebhookDelivery.objects.get().state == DeliveryState.FAILED
     webhooks.edit_webhook(webhook.id, enabled=True)
     second = end(job)
     webhooks.edit_webhook(webhook.id, enabled=False)
-    deliver()
+    deliver_all()
     waiting = WebhookDelivery.objects.get(execution=second)
     assert (waiting.state, waiting.error) == (DeliveryState.FAILED, "The webhook is disabled.")
     assert len(receiver.received) == 1
@@ -297,10 +274,10 @@ def test_who_dies_before_it_stored_the_answer_has_it_sent_again(owner: User, job
     dying = Deliverer()
     dying.step()
     wait_for(lambda: not dying.on_the_way, "it is answered, and nobody has stored that")
-    deliver()
+    deliver_all()
     assert len(receiver.received) == 1, "the lease of the first has not ended"
     make_due()
-    deliver()
+    deliver_all()
     assert len({received.headers["webhook-id"] for received in receiver.received}) == 1
     assert len(receiver.received) == 2
     delivery = WebhookDelivery.objects.get()
@@ -336,12 +313,12 @@ def test_a_new_secret_signs_beside_the_former_for_a_day(owner: User, job: Job, r
     webhook, former = hook(owner, receiver.url)
     secret = webhooks.rotate_webhook(webhook.id)
     end(job)
-    deliver()
+    deliver_all()
     assert verified(receiver.received[0], former)
     assert verified(receiver.received[0], secret)
     Webhook.objects.update(previous_until=datetime.now(UTC) - timedelta(seconds=1))
     end(job)
-    deliver()
+    deliver_all()
     assert not verified(receiver.received[1], former)
     assert verified(receiver.received[1], secret)
 
@@ -350,13 +327,13 @@ def test_what_cannot_be_signed_is_not_sent(owner: User, job: Job, receiver: Rece
     hook(owner, receiver.url)
     end(job)
     keys, settings.PUNCTUAL_SECRETS_KEYS = settings.PUNCTUAL_SECRETS_KEYS, "k" * 40
-    deliver()
+    deliver_all()
     delivery = WebhookDelivery.objects.get()
     assert (delivery.state, receiver.received) == (DeliveryState.PENDING, [])
     assert "add it to PUNCTUAL_SECRETS_KEYS" in delivery.error
     settings.PUNCTUAL_SECRETS_KEYS = keys
     make_due()
-    deliver()
+    deliver_all()
     assert len(receiver.received) == 1
 
 
@@ -376,11 +353,11 @@ def test_an_operator_who_forbids_http_is_obeyed_by_what_exists(
     hook(owner, receiver.url)
     end(job)
     settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]))
-    deliver()
+    deliver_all()
     assert "https://" in WebhookDelivery.objects.get().error
     settings.PUNCTUAL_WEBHOOK_REACH = Reach(http=True)
     make_due()
-    deliver()
+    deliver_all()
     assert "public internet" in WebhookDelivery.objects.get().error
     assert receiver.received == []
 

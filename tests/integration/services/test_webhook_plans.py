@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from pytest_django import Settings
 
 from jobs import sql
 from jobs.models import Execution, Webhook, WebhookDelivery
 from jobs.models.webhook import EVENTS
 from jobs.services import transitions, webhooks
 from jobs.services.webhook_deliveries import Deliverer
-from jobs.webhooks.addresses import Reach, parse_networks
 from jobs.webhooks.pacing import Due
 from jobs.webhooks.resolving import Resolver
 from tests.factories import make_execution, make_job, make_user
@@ -26,13 +23,6 @@ from tests.waiting import wait_for
 from tests.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def receiver(settings: Settings) -> Iterator[Receiver]:
-    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
-    with Receiver() as receiver:
-        yield receiver
 
 
 @pytest.fixture

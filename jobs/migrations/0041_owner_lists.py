@@ -1,0 +1,29 @@
+"""Indexes for lists of what an owner has among a million others'; built beside what goes on."""
+
+from django.contrib.postgres.operations import RemoveIndexConcurrently
+from django.db import migrations, models
+
+from jobs.migrations._repeatable import AddIndex
+
+
+class Migration(migrations.Migration):
+    # A concurrent build cannot be part of a transaction.
+    atomic = False
+    dependencies = [("jobs", "0040_references")]
+
+    operations = [
+        AddIndex("apitoken", models.Index(fields=["owner", "-id"], name="api_token_by_owner")),
+        AddIndex("calendar", models.Index(fields=["owner", "-id"], name="calendar_by_owner")),
+        AddIndex("secret", models.Index(fields=["owner", "-id"], name="secret_by_owner")),
+        AddIndex("webhook", models.Index(fields=["owner", "-id"], name="webhook_by_owner")),
+        AddIndex(
+            "artifact",
+            models.Index(
+                fields=["owner", "-id"],
+                include=["size"],
+                name="artifact_by_owner",
+                condition=models.Q(("deleted_at__isnull", True)),
+            ),
+        ),
+        RemoveIndexConcurrently("artifact", "artifact_bytes_by_owner"),
+    ]
