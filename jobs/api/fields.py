@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from jobs.storable import UNREADABLE_NAME, is_readable_name
 _NUMERAL = re.compile(r"-?[0-9]{1,20}")
 
 AnyField = serializers.Field[Any, Any, Any, Any]
+MAX_UNKNOWN_TOLD = 20
 
 
 class StrictSerializer(serializers.Serializer[object]):
@@ -26,7 +28,8 @@ class StrictSerializer(serializers.Serializer[object]):
 
     def to_internal_value(self, data: object) -> object:
         if isinstance(data, Mapping):
-            unknown = [str(name) for name in data if name not in self._inputs]
+            # Not all of them: each is told in some hundred bytes, and a body may have a million.
+            unknown = list(islice((str(name) for name in data if name not in self._inputs), MAX_UNKNOWN_TOLD))
             if unknown:
                 known = ", ".join(self._inputs) or "none"
                 message = f"There is no such field; known are: {known}."
@@ -182,4 +185,19 @@ class BoundedListField(serializers.ListField):
         if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
             self.fail("max_length", max_length=self.max_length)
         values: list[object] = super().to_internal_value(data)  # type: ignore[arg-type]  # it checks that it is a list
+        return values
+
+
+class BoundedDictField(serializers.DictField):
+    """The same of what is named."""
+
+    def __init__(self, *, max_length: int, too_many: str, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self._max_length = max_length
+        self._too_many = too_many
+
+    def to_internal_value(self, data: object) -> dict[str, object]:
+        if isinstance(data, Mapping) and len(data) > self._max_length:
+            raise serializers.ValidationError(self._too_many)
+        values: dict[str, object] = super().to_internal_value(data)  # type: ignore[arg-type]  # it checks that it is one
         return values

@@ -10,6 +10,7 @@ from rest_framework import serializers
 
 from jobs import conf
 from jobs.api.fields import (
+    BoundedDictField,
     BoundedListField,
     DayField,
     IdField,
@@ -103,7 +104,9 @@ class RequirementsInput(StrictSerializer):
     memory_mb = WholeNumberField(default=128, min_value=1, max_value=LARGEST_INTEGER)
     disk_mb = WholeNumberField(default=64, min_value=0, max_value=LARGEST_INTEGER)
     capabilities = BoundedListField(child=TextField(max_length=63), default=list, max_length=64)
-    resources = serializers.DictField(
+    resources = BoundedDictField(
+        max_length=conf.MAX_RESOURCES,
+        too_many=f"A job may name at most {conf.MAX_RESOURCES} resources.",
         child=WholeNumberField(min_value=1, max_value=MAX_AMOUNT),
         default=dict,
         help_text='Whatever else workers count, by name: {"gpu": 1}.',
@@ -154,8 +157,12 @@ class JobInput(StrictSerializer):
         max_length=conf.MAX_ARGS,
         help_text="What the program is called with.",
     )
-    env = serializers.DictField(
-        child=TextField(allow_blank=True), default=dict, help_text="Its environment, beside what Punctual puts there."
+    env = BoundedDictField(
+        max_length=conf.MAX_ENV,
+        too_many=f"A job may have at most {conf.MAX_ENV} environment variables.",
+        child=TextField(allow_blank=True),
+        default=dict,
+        help_text="Its environment, beside what Punctual puts there.",
     )
     stdin = TextField(
         required=False,
