@@ -39,6 +39,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # In the order of the addresses, which is that of a job's life; the alphabet's is not.
     "SORT_OPERATIONS": False,
+    "SORT_OPERATION_PARAMETERS": False,
     # Choices are called what they are written like.
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "GET_LIB_DOC_EXCLUDES": "jobs.api.schema.silent_bases",

@@ -71,6 +71,7 @@ def test_every_operation_says_what_it_is_refused_with(schema: Schema) -> None:
     always = {"400", "401", "403", "429", "503"}
     assert told("get", "jobs") == always
     assert told("get", "jobs/{job_id}") == always | {"404"}
+    assert told("get", "audit/firings") == always | {"404"}
     assert told("post", "jobs/bulk") == always | {"409", "413", "415", "422"}
     assert told("patch", "jobs/{job_id}") == always | {"404", "409", "412", "413", "415"}
     assert "304" in paths["/api/v1/jobs/{job_id}"]["get"]["responses"]
