@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,11 +36,11 @@ def test_what_a_page_says_to_type_is_a_command_with_such_options(page: Path) -> 
     for words in typed(page):
         if not words or words[0] in ELSEWHERE or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
             continue
-        command = root
+        command: Any = root
         for word in words:
             if word not in getattr(command, "commands", {}):
                 break
-            command = command.commands[word]  # type: ignore[attr-defined]
+            command = command.commands[word]
         assert command is not root, f"{page.name}: there is no command ./punctual {' '.join(words)}"
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         missing = set(OPTION.findall(f" {' '.join(words)}")) - known - {"--help"}
