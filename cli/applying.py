@@ -61,7 +61,7 @@ def plan_as_json(plan: Plan) -> JsonObject:
     }
 
 
-def apply_plan(client: Client, plan: Plan) -> None:
+def apply_plan(client: Client, plan: Plan, *, again: str = "Apply the file again") -> None:
     """Says what it does; raises what the server refused, after saying what had been done by then."""
     if plan.is_empty:
         say("Nothing to change.")
@@ -78,7 +78,7 @@ def apply_plan(client: Client, plan: Plan) -> None:
                 ids[step.name] = _apply_job(client, step, ids)
         except CliError:
             before = f"Applied before it: {_listed(done)}." if done else "Nothing was applied before it."
-            say(f"{step.where}: {step.name} could not be applied. {before} Apply the file again once it is right.")
+            say(f"{step.where}: {step.name} could not be applied. {before} {again} once it is right.")
             raise
         done.append(step.name)
     say(f"Applied {len(done)}: {_listed(done)}.")

@@ -23,7 +23,11 @@ READER = Path(__file__).with_name("celery_beat_reader.py")
 LONGEST_READ_SECONDS = 60
 LONGEST_INTERVAL = 10**15
 DEFAULT_SCRIPT = """\
-# Sends the task to Celery's workers, as beat did. celery must be installed where sandboxes see it: under /usr.
+# Sends the task to Celery's workers, as beat did.
+if ! command -v celery >/dev/null; then
+    echo "celery is not to be found: install it where sandboxes see it, under /usr of the workers." >&2
+    exit 127
+fi
 set -- --args "$BEAT_ARGS" --kwargs "$BEAT_KWARGS"
 [ -z "$BEAT_QUEUE" ] || set -- "$@" --queue "$BEAT_QUEUE"
 [ -z "$BEAT_EXCHANGE" ] || set -- "$@" --exchange "$BEAT_EXCHANGE"

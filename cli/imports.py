@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.answers import as_objects, text
 from cli.app import connect
 from cli.applying import apply_plan, show_plan
 from cli.errors import ClientError, UsageMistakeError
@@ -90,11 +91,12 @@ def finish_import(imports: Imports, *, write: Path | None, yes: bool) -> None:
         if not imports.jobs:
             say("Nothing can be imported.")
             return
+        check_secrets(client, imports)
         plan = make_plan(client, read_manifest(manifest_of(imports).encode(), "import", Path()))
         show_plan(plan)
         if not plan.is_empty:
             confirm(f"Make these {len(imports.jobs)} jobs what is shown here?", yes=yes)
-        apply_plan(client, plan)
+        apply_plan(client, plan, again="Import again")
 
 
 def without_refused(client: Client, imports: Imports) -> Imports:
@@ -112,6 +114,16 @@ def without_refused(client: Client, imports: Imports) -> Imports:
         else:
             kept.append(each)
     return Imports(tuple(kept), tuple(left_out))
+
+
+def check_secrets(client: Client, imports: Imports) -> None:
+    """What a job is given must be there before the job is; better said before anything is made."""
+    grants = [grant for each in imports.jobs for grant in as_objects(each.job.get("secrets", []))]
+    for name in sorted({text(grant, "name") for grant in grants}):
+        if not client.secrets(name=name, limit=1):
+            raise ClientError(
+                f"There is no secret {name}: ./punctual secrets set {name} makes it; --secret names another."
+            )
 
 
 def _tell(imports: Imports) -> None:

@@ -17,6 +17,14 @@ from cli.celery_beats import DEFAULT_SCRIPT
 from scheduler_project.embedded.engines import Engines
 
 
+def test_without_celery_it_says_what_to_do(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        ["/bin/sh", "-c", DEFAULT_SCRIPT], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (127, "", 1)
+    assert "install it where sandboxes see it" in ended.stderr
+
+
 def test_the_task_is_sent_with_its_arguments_to_its_queue(engines: Engines, tmp_path: Path) -> None:
     queue = f"imported-{uuid4()}"
     script = tmp_path / "program.sh"

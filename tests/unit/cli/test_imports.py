@@ -20,6 +20,12 @@ from tests.unit.cli.test_apply import INSTANTS, stored
 Punctual = Callable[..., "Ended"]
 CRONTAB = "# Nightly\n0 3 * * * /opt/x.sh\n@reboot y\n61 * * * * z\n"
 
+FIXTURE = json.dumps([
+    {"model": "django_celery_beat.intervalschedule", "pk": 1, "fields": {"every": 5, "period": "minutes"}},
+    {"model": "django_celery_beat.periodictask", "pk": 1,
+     "fields": {"name": "t", "task": "shop.t", "interval": 1, "enabled": True}},
+])  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -108,22 +114,28 @@ def test_with_a_yes_the_jobs_are_made(world: RecordingServer, punctual: Punctual
 
 
 def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Path, punctual: Punctual) -> None:
-    fixture = json.dumps([
-        {"model": "django_celery_beat.intervalschedule", "pk": 1, "fields": {"every": 5, "period": "minutes"}},
-        {"model": "django_celery_beat.periodictask", "pk": 1,
-         "fields": {"name": "t", "task": "shop.t", "interval": 1, "enabled": True}},
-    ])  # fmt: skip
     template = tmp_path / "run.py"
     template.write_text("import os\n")
     words = ("import", "celery-beat", "-", "--template", str(template), "--write", str(tmp_path / "j.yaml"))
-    ended = punctual(*words, typed=fixture)
+    ended = punctual(*words, typed=FIXTURE)
     assert (ended.returncode, ended.stdout) == (0, "")
     (job,) = read_manifest((tmp_path / "j.yaml").read_bytes(), "j.yaml", tmp_path).jobs
     assert (job.runtime.value, job.program, job.fields["network"], job.fields["secrets"]) == (
         "python", Source(text="import os\n"), False, [],
     )  # fmt: skip
-    again = punctual(*words, typed=fixture)
+    again = punctual(*words, typed=FIXTURE)
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
+
+
+def test_a_secret_that_is_not_there_is_missed_before_anything_is_made(
+    server: RecordingServer, punctual: Punctual
+) -> None:
+    server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
+    server.answer("GET", "/api/v1/secrets?name=celery-broker-url&limit=1", {"results": [], "next": None})
+    ended = punctual("import", "celery-beat", "-", "--yes", url=server.url, typed=FIXTURE)
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert ended.stderr.startswith("punctual: There is no secret celery-broker-url: ./punctual secrets set ")
+    assert made(server) == []
 
 
 @pytest.mark.parametrize(
