@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from typer.core import TyperGroup
 
 from cli.completion import ASKED, answer
 from cli.errors import CliError, UnreachableError
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         say(f"punctual: {error}{more}")
         return error.exit_code
     except typer.TyperException as error:
-        say(f"punctual: {error.format_message().rstrip('.')}. See punctual --help.")
+        say(f"punctual: {mistake(error)}")
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -45,6 +46,17 @@ def main(arguments: Sequence[str]) -> int:
         why = error.strerror or error
         say(f"punctual: {what} could not be written ({why}): make room for it, or write it elsewhere.")
         return CliError.exit_code
+
+
+def mistake(error: typer.TyperException) -> str:
+    """What was typed wrongly, and whose help tells how it is typed."""
+    context: typer.Context | None = getattr(error, "ctx", None)
+    # How a validation library begins its sentences is of no use to anybody.
+    said = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+    if context is not None and said == "Missing command" and isinstance(context.command, TyperGroup):
+        said = f"{said}: say {' or '.join(context.command.commands)}"
+    path = "punctual" if context is None else context.command_path
+    return f"{said}{'' if said.endswith('?') else '.'} See {path} --help."
 
 
 def complete(asked: Sequence[str]) -> int:

@@ -255,6 +255,9 @@ def problem_of(response: httpx.Response) -> ClientError:
         field, first = refusals[0]
         rest = [f"{name}: {message}" if name else message for name, message in refusals[1:]]
         return ClientError("; ".join([first, *rest]), field=field or None, status=status)
+    if not problem:
+        where = _root_of(str(response.request.url))
+        said = f"{where} answered {status}, and not as Punctual does: is the address right?"
     return ClientError(said or f"The server refused the request with {status}.", status=status)
 
 

@@ -64,7 +64,12 @@ def parse_moment(word: str) -> str:
     try:
         seconds = parse_duration(word)
     except UsageMistakeError:
-        return parse_instant(word, None)
+        try:
+            return parse_instant(word, None)
+        except UsageMistakeError:
+            raise UsageMistakeError(
+                f"{word!r} is not a time: write it as 2030-01-31T09:00, or 1h for an hour ago."
+            ) from None
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 

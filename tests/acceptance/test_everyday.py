@@ -104,7 +104,7 @@ def test_an_expired_token_is_one_line(stack: Stack) -> None:
 
 
 def test_a_full_disk_leaves_no_half_of_an_output(stack: Stack, script: Script, tmp_path: Path) -> None:
-    program = script("head -c 1000000 /dev/zero >out/big; echo small >out/a")
+    program = script("echo noise; head -c 1000000 /dev/zero >out/big; echo small >out/a")
     execution = json.loads(punctual(stack, "submit", program, "--wait", "-o", "json").stdout)
     command = f'{sys.executable} -m cli outputs get {execution["id"]} -d "$1"'
     # A mount of its own: the disk of the machine is left alone.
@@ -116,9 +116,35 @@ def test_a_full_disk_leaves_no_half_of_an_output(stack: Stack, script: Script, t
     assert ended.stdout.splitlines() == [str(tmp_path / "a"), "code 1", "a"]
     assert ended.stderr.count("\n") == 1
     assert "No space left on device" in ended.stderr
-    with Path("/dev/full").open("w") as full:
-        shown = punctual(stack, "show", execution["id"], check=False, stdout=full)
-    assert (shown.returncode, shown.stderr.count("\n")) == (1, 1)
+    for words in (["show"], ["logs"], ["logs", "-f"], ["outputs", "list"]):
+        with Path("/dev/full").open("w") as full:
+            shown = punctual(stack, *words, execution["id"], check=False, stdout=full)
+        assert (words, shown.returncode, shown.stderr.count("\n")) == (words, 1, 1)
+
+
+def test_a_server_that_is_not_there_is_told_from_one_that_is_another(stack: Stack) -> None:
+    gone = punctual(stack, "jobs", check=False, PUNCTUAL_URL="http://127.0.0.1:1")
+    assert (gone.returncode, gone.stdout, gone.stderr.count("\n")) == (3, "", 1)
+    assert "is it up?" in gone.stderr
+    other = punctual(stack, "jobs", check=False, PUNCTUAL_URL=f"http://127.0.0.1:{stack.flower_port}")
+    assert (other.returncode, other.stdout, other.stderr.count("\n")) == (4, "", 1)
+    assert "is the address right?" in other.stderr
+
+
+def test_an_imported_periodic_task_runs_in_a_sandbox_and_says_what_it_lacks(stack: Stack, tmp_path: Path) -> None:
+    fixture, name = tmp_path / "beat.json", f"periodic-{tmp_path.name}"
+    task = {"name": name, "task": "shop.t", "interval": 1, "enabled": True}
+    fixture.write_text(json.dumps([
+        {"model": "django_celery_beat.intervalschedule", "pk": 1, "fields": {"every": 90, "period": "days"}},
+        {"model": "django_celery_beat.periodictask", "pk": 1, "fields": task},
+    ]))  # fmt: skip
+    (tmp_path / "broker").write_text("memory://")
+    punctual(stack, "secrets", "set", name, "--file", tmp_path / "broker")
+    punctual(stack, "import", "celery-beat", fixture, "--secret", name, "--no-network", "--yes")
+    ended = punctual(stack, "run", name, "--wait", check=False)
+    installed = any(Path(folder, "celery").exists() for folder in ("/usr/bin", "/usr/local/bin"))
+    assert ended.returncode == (0 if installed else 127), ended.stderr
+    assert ("install it where sandboxes see it" in ended.stdout) is not installed
 
 
 def test_the_doctor_finds_the_stack_well(stack: Stack) -> None:

@@ -59,6 +59,7 @@ def test_a_refused_field_is_named_with_its_sentence(server: RecordingServer) -> 
     ("status", "body", "kind", "exit_code", "sentence"),
     [
         (404, {"detail": "There is no such job."}, ClientError, 4, "There is no such job."),
+        (404, b"<html>no page", ClientError, 4, "answered 404, and not as Punctual does: is the address right?"),
         (409, {"title": "Conflict"}, ClientError, 4, "Conflict"),
         (401, {}, UnauthorisedError, 3, "The server refused the token: set PUNCTUAL_TOKEN"),
         (403, {"detail": "You may not."}, UnauthorisedError, 3, "You may not: set PUNCTUAL_TOKEN"),

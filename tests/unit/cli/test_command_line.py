@@ -42,6 +42,12 @@ def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
     [
         (["jobs"], 3, "run ./punctual up"),
         (["no-such-command"], 2, "no-such-command"),
+        (["jbos"], 2, "Did you mean 'jobs'? See punctual --help."),
+        (["audit"], 2, "Missing command: say changes or firings. See punctual audit --help."),
+        (["tokens", "create"], 2, "See punctual tokens create --help."),
+        (["completion", "csh"], 2, "'shell': 'csh' is not one of 'bash', 'zsh', 'fish'."),
+        (["executions", "--since", "yesterday"], 2, "or 1h for an hour ago"),
+        (["login", "http://127.0.0.1:1", "--scope", "worker"], 2, "tokens create --scope worker"),
         (["submit"], 2, "FILE"),
         (["submit", "x.sh", "--priority", "10"], 2, "priority"),
         (["submit", "x.sh", "--every", "soon"], 2, "not a duration"),
