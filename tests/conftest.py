@@ -6,16 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection, connections
+from django.test import TransactionTestCase
 from pytest_django import Settings
 
 from jobs.webhooks.addresses import Reach, parse_networks
 from scheduler_project.embedded.engines import Engines
+from tests.emptying import empty
 from tests.webhook_receiver import Receiver
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(engines: Engines) -> None:
     """pytest-django creates the test database only once the engines run."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _empty_quickly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty)
+        yield
 
 
 @pytest.fixture
