@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.unit.cli.server import RecordingServer
+from tests.unit.forked import run_forked
 
 JOB = {
     "id": "J",
@@ -24,10 +25,7 @@ def punctual(*words: str, url: str | None = None, typed: str | None = None) -> s
     environment["PUNCTUAL_VAR"] = environment["XDG_CONFIG_HOME"] = "/nonexistent"
     if url:
         environment |= {"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}
-    return subprocess.run(
-        [sys.executable, "-m", "cli", *words],
-        env=environment, capture_output=True, text=True, timeout=60, check=False, input=typed,
-    )  # fmt: skip
+    return run_forked("cli", *words, environment=environment, typed=typed)
 
 
 def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from jobs.protocol import PROTOCOL_VERSION
 from tests.unit.cli.server import RecordingServer
+from tests.unit.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[3]
 TERMS = {"protocol": PROTOCOL_VERSION, "lease_seconds": 30, "renew_seconds": 5, "claim_wait_seconds": 20}
@@ -28,16 +29,8 @@ def server() -> Iterator[RecordingServer]:
 
 
 def worker(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "workers.remote", *words],
-        cwd=directory,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PUNCTUAL_WORKER_STATE_DIR": str(directory / "state")}
-        | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    own = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PUNCTUAL_WORKER_STATE_DIR": str(directory / "state")}
+    return run_forked("workers.remote", *words, environment=own | environment, directory=directory)
 
 
 def complaint(ended: subprocess.CompletedProcess[str]) -> str:
