@@ -1,6 +1,6 @@
 """Everything that is checked before a change lands, in one command, with a summary at the end.
 
-`./punctual test` runs it all, in three lanes where stages do not mind each other, and shows each stage when it ended;
+`./punctual test` runs it all, in lanes where stages do not mind each other, and shows each stage when it ended;
 `./punctual test unit lint` runs only the named stages and shows them as they go; what follows `--` goes to pytest.
 """
 
@@ -28,8 +28,10 @@ PYTEST = {
     "sandbox": (SANDBOX,),
     "concurrency": ("tests/concurrency",),
     "hostile": ("tests/hostile",),
-    "outage": ("tests/outage",),
     "acceptance": ("tests/acceptance",),
+    "outage": ("tests/outage",),
+    "faults": ("tests/faults",),
+    "deaths": ("tests/deaths",),
 }
 STAGES: dict[str, tuple[str, ...]] = {
     "lint": (f"{BIN}/ruff", "check", "."),
@@ -38,6 +40,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "imports": (f"{BIN}/lint-imports",),
     **{stage: (sys.executable, "-m", "pytest", *arguments) for stage, arguments in PYTEST.items()},
 }
+# These look at clocks and at processes that die, and mostly wait: they have the machine to themselves, after all else.
+PATIENT = ["outage", "faults", "deaths"]
+LONG = ["integration", "acceptance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,17 @@ def _missing(stages: list[str]) -> str:
 
 
 def _run_all(extra: list[str]) -> list[Result]:
-    """Acceptance comes last and alone: it looks at clocks and at processes that die; an outage is mostly waited for."""
-    beside = [stage for stage in STAGES if stage not in ("integration", "outage", "acceptance")]
-    lanes = [["integration"], beside, ["outage"]]
-    print("Running " + " beside ".join(", ".join(lane) for lane in lanes) + "; then acceptance.", flush=True)
+    short = [stage for stage in STAGES if stage not in PATIENT + LONG]
+    results = _run_beside([*([stage] for stage in LONG), short], extra)
+    results |= _run_beside([[stage] for stage in PATIENT], extra)
+    return [results[stage] for stage in STAGES]
+
+
+def _run_beside(lanes: list[list[str]], extra: list[str]) -> dict[str, Result]:
+    print("Running " + " beside ".join(", ".join(lane) for lane in lanes) + ".", flush=True)
     with ThreadPoolExecutor(len(lanes)) as pool:
         ended = pool.map(lambda lane: [_run(stage, extra, quietly=True) for stage in lane], lanes)
-        results = {result.stage: result for lane in ended for result in lane}
-    results["acceptance"] = _run("acceptance", extra)
-    return [results[stage] for stage in STAGES]
+        return {result.stage: result for lane in ended for result in lane}
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -105,6 +112,8 @@ def _run(stage: str, extra: list[str], *, quietly: bool = False) -> Result:
         if tested:
             command = (*command, f"--junitxml={report}", *extra)
         environment = {name: value for name, value in os.environ.items() if not _belongs_to_a_stack(name)}
+        # Where compiled code may not be kept, each of hundreds of processes would compile all of ours anew.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         output = Path(scratch) / "output"
         with output.open("wb") as file:
             shown = file if quietly else None

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.deaths import Laboratory
-from tests.acceptance.stack import LEASE_SECONDS, Stack
+from tests.acceptance.stack import Stack
 from tests.waiting import wait_for
 
 
@@ -36,19 +35,6 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def short_lease_stack() -> Iterator[Stack]:
-    """For tests of death: a worker is given up for lost in seconds."""
-    with started_stack({"PUNCTUAL_LEASE_SECONDS": str(LEASE_SECONDS), "PUNCTUAL_RENEW_SECONDS": "1"}) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def laboratory(short_lease_stack: Stack) -> Iterator[Laboratory]:
-    with Laboratory.opened(short_lease_stack) as opened:
-        yield opened
 
 
 @contextmanager

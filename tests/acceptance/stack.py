@@ -16,14 +16,15 @@ from typing import Any
 import httpx
 import psutil
 
+from scheduler_project.embedded.config import StackConfig
+from scheduler_project.embedded.control import Supervisor
+from scheduler_project.embedded.layout import Layout
 from scheduler_project.embedded.ports import free_ports
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = {"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"}
 START_SECONDS = 180
-# Of the stack whose workers are killed.
-LEASE_SECONDS = 6.0
 
 
 @dataclass
@@ -140,9 +141,16 @@ class Stack:
                 found.append(process)
         return found
 
+    @cached_property
+    def supervisor(self) -> Supervisor:
+        layout = Layout.from_environment(self.environment)
+        config = StackConfig.read(layout.config)
+        assert config is not None
+        return Supervisor(layout, config)
+
     def process(self, name: str) -> psutil.Process:
         """The process that the supervisor runs under this name."""
-        for line in self.command("stack", "status", check=False).stdout.splitlines():
-            if line.startswith(f"{name} ") and "running" in line:
-                return psutil.Process(int(line.split()[2]))
+        for state in self.supervisor.states():
+            if state.name == name and state.is_running:
+                return psutil.Process(state.pid)
         raise AssertionError(f"{name} is not running")

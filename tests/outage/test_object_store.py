@@ -15,9 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from scheduler_project.embedded.config import StackConfig
-from scheduler_project.embedded.control import Supervisor
-from scheduler_project.embedded.layout import Layout
 from tests.acceptance.stack import Stack
 from tests.waiting import wait_for
 
@@ -75,10 +72,7 @@ def test_two_minutes_without_the_object_store_cost_nothing_but_time(stack: Stack
 @contextmanager
 def _away(stack: Stack) -> Iterator[Callable[[], None]]:
     """Yields what waits until it was frozen long enough and then stops it; ends when it is back, two minutes later."""
-    layout = Layout.from_environment(stack.environment)
-    config = StackConfig.read(layout.config)
-    assert config is not None
-    supervisor, began = Supervisor(layout, config), time.monotonic()
+    supervisor, began = stack.supervisor, time.monotonic()
     stack.process(STORE).suspend()
 
     def stop() -> None:

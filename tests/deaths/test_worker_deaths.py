@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.aftermath import check_ended_once
-from tests.acceptance.deaths import Laboratory, frozen, make_queue, object_exists
-from tests.acceptance.journal import Witness, attempts_of
+from tests.deaths.aftermath import check_ended_once
+from tests.deaths.journal import Witness, attempts_of
+from tests.deaths.laboratory import Laboratory, frozen, make_queue, object_exists
 from tests.waiting import wait_for
 
 # What the documents promise of a process that its supervisor restarts.

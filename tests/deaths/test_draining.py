@@ -9,10 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.acceptance.aftermath import check_ended_once
-from tests.acceptance.deaths import Laboratory, OwnWorker, frozen, make_queue
-from tests.acceptance.journal import attempts_of, moment
-from tests.acceptance.stack import LEASE_SECONDS
+from tests.deaths.aftermath import check_ended_once
+from tests.deaths.journal import attempts_of, moment
+from tests.deaths.laboratory import LEASE_SECONDS, Laboratory, OwnWorker, frozen, make_queue
 from tests.waiting import wait_for
 
 DEAD_HOST_SECONDS = LEASE_SECONDS + 5.0

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.acceptance.journal import attempts_of, check_journals, living_attempts
 from tests.acceptance.stack import ROOT, Stack
+from tests.deaths.journal import attempts_of, check_journals, living_attempts
 from tests.waiting import wait_for
 
 UNFINISHED = "SELECT count(*) FROM jobs_execution WHERE ended_at IS NULL"

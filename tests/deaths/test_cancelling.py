@@ -81,3 +81,4 @@ def test_a_cancel_outlives_the_worker_that_was_to_hear_it(stack: Stack) -> None:
     wait_until_cancelled(stack, execution, seconds=90)
     attempts = stack.api.get(f"/executions/{execution['id']}/attempts").json()["results"]
     assert len(attempts) == 1, "it was not run again"
+    wait_for(lambda: stack.api.get("/workers?status=online").json()["results"], "the next worker is there")

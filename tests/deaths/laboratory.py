@@ -18,10 +18,13 @@ import httpx
 import psutil
 import psycopg
 
-from tests.acceptance.aftermath import check_aftermath, check_ended_once
-from tests.acceptance.journal import Witness, attempts_of, journaled, moment
 from tests.acceptance.stack import ROOT, TERMINAL, Stack
+from tests.deaths.aftermath import check_aftermath, check_ended_once
+from tests.deaths.journal import Witness, attempts_of, journaled, moment
 from tests.waiting import wait_for
+
+# Of the stack whose workers are killed.
+LEASE_SECONDS = 6.0
 
 
 @dataclass
