@@ -14,7 +14,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection
 
-from jobs.models import Artifact, Queue, Worker
+from jobs.models import Artifact, Membership, Queue, Team, Worker
 from jobs.protocol import Offer
 from jobs.services.leases import register_worker
 
@@ -108,6 +108,13 @@ SELECT uuidv7(claimed_at - now()), id, 1, worker_id, 1, claimed_at, claimed_at, 
 """
 
 
+TEAM, SHARED_JOBS = "shared", 10_000
+SHARED = """
+UPDATE jobs_job SET team_id = %(team)s WHERE id IN (
+    SELECT id FROM jobs_job WHERE owner_id = %(owner)s ORDER BY md5(id::text) LIMIT %(count)s)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """Who owns how much, and what there is little of."""
@@ -160,6 +167,18 @@ def make_catalogue(jobs: int, executions: int) -> Catalogue:
             cursor.execute(EXECUTIONS, parameters | bounds)  # type: ignore[arg-type]
         cursor.execute("DROP TABLE made")
     return Catalogue(many, some, few, workers[0], RARE_QUEUE)
+
+
+def share_jobs(catalogue: Catalogue) -> User:
+    """Who has no jobs, but is in a team that some of another's are shared with; done once."""
+    mate, is_new = User.objects.get_or_create(username="mate")
+    if is_new:
+        team = Team.objects.create(name=TEAM)
+        Membership.objects.create(team=team, user=mate)
+        with connection.cursor() as cursor:
+            cursor.execute(SHARED, {"team": team.pk, "owner": catalogue.many.pk, "count": SHARED_JOBS})
+            cursor.execute("VACUUM (ANALYZE) jobs_job")
+    return mate
 
 
 def _worker(number: int) -> UUID:

@@ -114,10 +114,12 @@ def _read(directory: Path) -> None:
 def measure(catalogue: Catalogue, rounds: int, only: str) -> dict[str, Kind]:
     from django.contrib.auth.models import User
 
+    from benchmarks.catalogue import share_jobs
+
     import_module("scheduler_project.wsgi")  # what the web server loads, and does once
     measured = {}
     staff, _ = User.objects.get_or_create(username="staff", defaults={"is_staff": True})
-    for user in (staff, catalogue.many, catalogue.some, catalogue.few):
+    for user in (staff, catalogue.many, catalogue.some, catalogue.few, share_jobs(catalogue)):
         client = _client(user)
         for address in _staff_lists(catalogue) if user.is_staff else OWN_LISTS:
             if only in address:
@@ -176,6 +178,8 @@ def _staff_lists(catalogue: Catalogue) -> list[str]:
         *(f"jobs?status={status}" for status in JobStatus),
         *(f"jobs?ordering={order}" for order in ("created", "name", "-name", "next_fire", "-next_fire")),
         *(f"jobs?owner={owner}" for owner in ("many", "some", "few", "nobody")),
+        "jobs?team=shared",
+        "jobs?team=shared&ordering=name",
         *(f"jobs?search={part}" for part in ("report", "zebra", "nowhere", "12345", "123", "e", "12", "y r", "ж")),
         "jobs?search=zebra&ordering=name",
         "jobs?search=report&ordering=next_fire",
@@ -191,6 +195,7 @@ def _staff_lists(catalogue: Catalogue) -> list[str]:
         *(f"executions?status={state}" for state in State),
         *(f"executions?ordering={order}" for order in ("created", "ended_at", "-ended_at")),
         *(f"executions?owner={owner}" for owner in ("many", "some", "few", "nobody")),
+        "executions?team=shared",
         "executions?owner=few&status=failed",
         "executions?queue=rare",
         "executions?queue=rare&status=failed",

@@ -1,5 +1,5 @@
--- jobs.services.teams: the teams of these names that the owner is a member of, which stay until the end of the transaction;
--- those who share jobs with one team do not wait for each other. By the unique indexes of names and of memberships.
+-- teams.find_teams. By the unique indexes of names and of memberships. The teams of these names that the owner is a member of; they
+-- stay until the transaction ends, and whoever shares a job with the same team does not wait.
 SELECT t.id, t.name
   FROM jobs_team t
  WHERE t.name = ANY(%(names)s)

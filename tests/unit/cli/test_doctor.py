@@ -16,7 +16,7 @@ from tests.unit.cli.server import RecordingServer
 
 WELL = dict.fromkeys(("database", "migrations", "redis", "storage", "workers", "beat"), "ok")
 WORKER = {"id": "W", "name": "alpha", "status": "online", "host": "h", "pool": "default", "capabilities": ["bash"]}
-QUEUE = {"name": "default", "pool": "default", "priority": 0, "max_concurrency": None, "paused": False}
+QUEUE = {"id": "Q", "name": "default", "pool": "default", "priority": 0, "max_concurrency": None, "paused": False}
 TOKEN = {"id": "T", "name": "cli", "owner": "ann", "scope": "admin", "expires_at": None}
 
 
