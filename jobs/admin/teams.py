@@ -19,9 +19,11 @@ from jobs.services.teams import create_team, delete_team, edit_team
 
 
 class TeamForm(forms.ModelForm):  # type: ignore[type-arg]  # it is not generic at run time
-    members = forms.ModelMultipleChoiceField(
+    # Not called as the relation is, which Django's admin does not edit: who joined when is a table of its own.
+    people = forms.ModelMultipleChoiceField(
         User.objects.all(),
         required=False,
+        label="Members",
         widget=AutocompleteSelectMultiple(Membership._meta.get_field("user"), admin.site),
         help_text="They may look at the jobs that are shared with the team, run them, pause them and resume them.",
     )
@@ -33,7 +35,7 @@ class TeamForm(forms.ModelForm):  # type: ignore[type-arg]  # it is not generic 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.instance._state.adding:
-            self.initial["members"] = list(self.instance.members.all())
+            self.initial["people"] = list(self.instance.members.all())
 
 
 @admin.register(Team)
@@ -42,7 +44,7 @@ class TeamAdmin(ModelAdmin[Team]):
     list_display = ["name", "number_of_members", "created_at"]
     search_fields = ["name", "=id"]
     ordering = ["name"]
-    fields = ["name", "members"]
+    fields = ["name", "people"]
     recorded_by_services = True
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Team]:
@@ -54,7 +56,7 @@ class TeamAdmin(ModelAdmin[Team]):
         return count
 
     def save_model(self, request: HttpRequest, obj: Team, form: forms.ModelForm[Team], change: bool) -> None:
-        members = [user.username for user in form.cleaned_data["members"]]
+        members = [user.username for user in form.cleaned_data["people"]]
         if change:
             edit_team(obj.id, name=obj.name, members=members)
         else:

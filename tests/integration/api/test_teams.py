@@ -280,11 +280,11 @@ def test_the_admin_makes_fills_and_dissolves_teams(owner: User, mate: User) -> N
     admin.force_login(make_user(is_staff=True, is_superuser=True))
     new = "/admin/jobs/team/add/"
     assert admin.get(new).status_code == 200
-    assert admin.post(new, {"name": "payments", "members": [owner.pk]}).status_code == 302
+    assert admin.post(new, {"name": "payments", "people": [owner.pk]}).status_code == 302
     team = Team.objects.get()
     page = f"/admin/jobs/team/{team.id}/change/"
     assert owner.username in admin.get(page).content.decode()
-    assert admin.post(page, {"name": "payments", "members": [owner.pk, mate.pk]}).status_code == 302
+    assert admin.post(page, {"name": "payments", "people": [owner.pk, mate.pk]}).status_code == 302
     assert set(team.members.all()) == {owner, mate}
     create_team(name="taken", members=[])
     assert "already exists" in admin.post(page, {"name": "taken"}).content.decode()
