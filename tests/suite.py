@@ -20,11 +20,13 @@ from xml.etree import ElementTree  # the file it reads was written by our own py
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-SANDBOX = "tests/integration/sandbox"  # a stage of its own, for the other lane: integration is the longest
+# Stages of their own, for other lanes: integration is the longest.
+API, SANDBOX = "tests/integration/api", "tests/integration/sandbox"
 PYTEST = {
     "unit": ("tests/unit",),
     "architecture": ("tests/architecture",),
-    "integration": ("tests/integration", f"--ignore={SANDBOX}"),
+    "integration": ("tests/integration", f"--ignore={SANDBOX}", f"--ignore={API}"),
+    "api": (API,),
     "sandbox": (SANDBOX,),
     "concurrency": ("tests/concurrency",),
     "hostile": ("tests/hostile",),
@@ -42,7 +44,8 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 # These look at clocks and at processes that die, and mostly wait: they have the machine to themselves, after all else.
 PATIENT = ["outage", "faults", "deaths"]
-LONG = ["integration", "acceptance"]
+# Of about the same length beside each other; what is in none of them is another.
+LANES = [["integration"], ["api", "concurrency", "hostile"], ["acceptance"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def main(arguments: list[str]) -> int:
 def _missing(stages: list[str]) -> str:
     """What nothing here can install, and some stages need; better said now than after minutes."""
     needed = {
-        "slirp4netns": {"unit", "integration", "sandbox", "acceptance"},
+        "slirp4netns": {"unit", "api", "integration", "sandbox", "acceptance"},
         "zsh": {"integration"},
         "fish": {"integration"},
     }
@@ -81,8 +84,9 @@ def _missing(stages: list[str]) -> str:
 
 
 def _run_all(extra: list[str]) -> list[Result]:
-    short = [stage for stage in STAGES if stage not in PATIENT + LONG]
-    results = _run_beside([*([stage] for stage in LONG), short], extra)
+    placed = {*PATIENT, *(stage for lane in LANES for stage in lane)}
+    others = [stage for stage in STAGES if stage not in placed]
+    results = _run_beside([*LANES, others], extra)
     results |= _run_beside([[stage] for stage in PATIENT], extra)
     return [results[stage] for stage in STAGES]
 

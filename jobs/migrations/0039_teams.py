@@ -1,6 +1,7 @@
 """Teams, and the jobs that are shared with them.
 
-No job is in a team yet: the column is added without reading the table, and of the indexes nothing is built.
+No job is in a team yet: the column is added without reading the table, and of the indexes nothing is built. Members are
+tied to users by 0040, apart.
 """
 
 import django.core.validators
@@ -23,7 +24,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=jobs.models.ids.new_id, editable=False, primary_key=True, serialize=False)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
+                ('user', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
             ],
         ),
         migrations.CreateModel(

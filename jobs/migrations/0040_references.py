@@ -1,4 +1,4 @@
-"""Ties answers that are kept, webhooks and deliveries to what they are of.
+"""Ties answers that are kept, webhooks, deliveries and members of teams to what they are of.
 
 Processes of a release that does not know them delete users, jobs and executions: then these go along, by the database.
 Each tie locks the table that it leads to for a moment, so each is made by itself, first unchecked, and gives up soon if
@@ -39,12 +39,13 @@ TIES = [
     Tie("webhook_has_owner", "jobs_webhook", "owner_id", "auth_user", "NO ACTION"),
     Tie("webhook_has_job", "jobs_webhook", "job_id", "jobs_job"),
     Tie("delivery_has_webhook", "jobs_webhookdelivery", "webhook_id", "jobs_webhook"),
+    Tie("member_is_user", "jobs_membership", "user_id", "auth_user"),
     Tie("delivery_has_execution", "jobs_webhookdelivery", "execution_id", "jobs_execution"),
 ]
 
 
 def tied(to: str, **fields):  # type: ignore[no-untyped-def]
-    return models.ForeignKey(to, db_index=False, **{"on_delete": django.db.models.deletion.CASCADE, **fields})
+    return models.ForeignKey(to, **{"db_index": False, "on_delete": django.db.models.deletion.CASCADE, **fields})
 
 
 class Migration(migrations.Migration):
@@ -67,6 +68,9 @@ class Migration(migrations.Migration):
                 ),
                 migrations.AlterField(
                     "webhook", "job", tied("jobs.job", null=True, help_text="Only of this job; empty: of all.")
+                ),
+                migrations.AlterField(
+                    "membership", "user", tied(settings.AUTH_USER_MODEL, db_index=True, related_name="memberships")
                 ),
                 migrations.AlterField("webhookdelivery", "webhook", tied("jobs.webhook", related_name="deliveries")),
                 migrations.AlterField(

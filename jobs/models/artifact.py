@@ -17,7 +17,9 @@ from jobs.models.ids import new_id
 
 class Artifact(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="artifacts")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="artifacts", db_index=False
+    )
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)

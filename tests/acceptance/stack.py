@@ -25,13 +25,14 @@ from tests.waiting import wait_for
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = {"succeeded", "failed", "timed_out", "cancelled", "missed", "skipped"}
 START_SECONDS = 180
+PORTS = free_ports()  # none of them twice in this process
 
 
 @dataclass
 class Stack:
     var: Path
-    web_port: int = field(default_factory=lambda: next(free_ports()))
-    flower_port: int = field(default_factory=lambda: next(free_ports()))
+    web_port: int = field(default_factory=lambda: next(PORTS))
+    flower_port: int = field(default_factory=lambda: next(PORTS))
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -30,7 +30,7 @@ SHELLS = {
     "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit && compinit -u && eval "$(./punctual completion zsh)"'),
 }
 TYPED = {
-    "./punctual queu": "<queues;>",
+    "./punctual artif": "<artifacts;>",
     "./punctual tokens cre": "<tokens;create;>",
     "./punctual executions --wor": "<executions;--worker;>",
     "./punctual jobs -o js": "<jobs;-o;json;>",

@@ -129,6 +129,8 @@ def test_no_two_filters_read_much_to_find_nothing(
     wrong = {}
     for (one, firsts), (other, seconds) in combinations(examples.items(), 2):
         for first, second in product(firsts, seconds):
+            if (one, other) == ("from", "to") and first > second:
+                continue  # refused
             query = f"?{one}={first}&{other}={second}&limit=5"
             for asker in (staff, client) if (first, second) == (firsts[0], seconds[0]) else (staff,):
                 shown = "\n".join(_plans(asker, query))

@@ -34,8 +34,8 @@ FILLED = {
 WEBHOOK = "01900000-0000-7000-8000-000000000001"
 OF_OWNERS = {"/artifacts", "/calendars", "/secrets", "/tokens", "/webhooks"}
 OF_ONE = {"/webhooks/{webhook}/deliveries", "/executions/{execution}/attempts", "/executions/{execution}/events"}
-# Workers and queues are few.
-FEW_ROWS = {"/workers", "/queues", "/executions/{execution}/outputs"}
+# Workers, queues and teams are few.
+FEW_ROWS = {"/workers", "/queues", "/teams", "/executions/{execution}/outputs"}
 ELSEWHERE = {
     "/jobs", "/executions", "/audit", "/dead-letters", "/jobs/{job}/backfills", "/executions/{execution}/logs",
     "/audit/firings", "/workers/terms", "/docs",

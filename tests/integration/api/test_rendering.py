@@ -17,7 +17,7 @@ from jobs.api.executions import executions_of
 from jobs.api.jobs import jobs_of
 from jobs.api.rendering import QuickRows
 from jobs.api.representations import ExecutionOutput, JobOutput
-from jobs.models import Artifact, Calendar, Execution, Job
+from jobs.models import Artifact, Calendar, Execution, Job, Team
 from tests.factories import claim_on, make_execution, make_job, make_schedule, make_worker
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +33,8 @@ def jobs(owner: User) -> list[Job]:
         owner=owner, name="full ж", args=["a", "1"], env={"K": "v"}, capabilities=["gpu"], resources={"licence": 2},
         retry={"max_attempts": 3, "delays": [1.5]}, deadline_seconds=7.5,
     )  # fmt: skip
-    Job.objects.filter(id=full.id).update(state="paused", paused_at=AT, paused_note="why")
+    team = Team.objects.create(name="team")
+    Job.objects.filter(id=full.id).update(state="paused", paused_at=AT, paused_note="why", team=team)
     version, artifact = full.current_version, Artifact.objects.get(owner=owner)
     assert version is not None
     version.inputs.create(path="b.csv", artifact=artifact)

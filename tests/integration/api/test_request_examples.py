@@ -47,8 +47,8 @@ def the_world(transactional_db: None, bucket: None) -> World:
     who = REQUESTS["LoginInput"]["From a laptop"]
     ada = make_user(username=who["username"], password=who["password"])
     owner, worker = client_of(ada), join()
-    submitted = owner.post(f"{API}/jobs", job_body(schedules=[{"cron": "0 3 * * *"}]), format="json").json()
     run = worker.take(make_execution(job=make_job(owner=ada)))
+    submitted = owner.post(f"{API}/jobs", job_body(schedules=[{"cron": "0 3 * * *"}]), format="json").json()
     worker.place(make_execution(job=make_job(owner=ada)))
     make_user(username="grace")
     secrets.create_secret(owner=ada, name="smtp", value="a password")

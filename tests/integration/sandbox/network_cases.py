@@ -63,7 +63,7 @@ PROBE = """
 import errno, json, socket, sys
 def ask(address, kind, around):
     s = socket.socket(socket.AF_INET, getattr(socket, kind))
-    s.settimeout(0.2 if "--quick" in sys.argv else 5)
+    s.settimeout(0.2 if "--quick" in sys.argv and address != "PUBLIC" else 5)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     if around:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"tap0")
@@ -79,7 +79,7 @@ def ask(address, kind, around):
 print(json.dumps({f"{address} {kind} {around}": ask(address, kind, around)
                   for address in sys.argv[1].split(",")
                   for kind in ("SOCK_STREAM", "SOCK_DGRAM") for around in (0, 1)}))
-""".replace("PORT", str(PORT))
+""".replace("PORT", str(PORT)).replace("PUBLIC", PUBLIC)
 
 
 def case(function: Callable[[World, Host], None]) -> Callable[[World, Host], None]:
