@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.urls import URLPattern
 from rest_framework.test import APIClient
 
@@ -25,6 +25,7 @@ from jobs.services.webhooks import create_webhook, ping_webhook
 from tests.factories import make_execution, make_job, make_schedule, make_user
 from tests.integration.api.conftest import API, client_of
 from tests.integration.api.rest_workers import chunk, join, worker_client
+from tests.integration.api.stored import rows
 
 METHODS = ("get", "post", "put", "patch", "delete")
 PEOPLE = ("anonymous", "other", "mate", "read_token", "worker_token", "owner", "staff")
@@ -256,19 +257,6 @@ def world(owner: User, client: APIClient, stranger: APIClient, staff: APIClient,
             "staff": staff,
         },
     )
-
-
-def rows() -> dict[str, tuple[int, int]]:
-    """How many rows each table has, and what they add up to."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT relname FROM pg_class WHERE relname LIKE 'jobs@_%' ESCAPE '@' AND relkind IN ('r', 'p')"
-            " AND NOT relispartition"
-        )
-        tables = [name for (name,) in cursor.fetchall()]
-        parts = [f"SELECT '{name}', count(*), coalesce(sum(hashtext(t::text)), 0) FROM {name} t" for name in tables]  # noqa: S608
-        cursor.execute(" UNION ALL ".join(parts))
-        return {name: (count, added) for name, count, added in cursor.fetchall()}
 
 
 def test_every_route_and_method_has_an_entry() -> None:
