@@ -1,7 +1,7 @@
 """Teams, and the jobs that are shared with them.
 
-No job is in a team yet: the column is added without reading the table, and of the indexes nothing is built. Members are
-tied to users by 0040, apart.
+No job is in a team yet: the column is added without reading the table. Members are tied to users by 0040, apart, and the
+indexes are built by 0041, beside what goes on: for an empty one, too, Postgres reads the whole table.
 """
 
 import django.core.validators
@@ -46,14 +46,6 @@ class Migration(migrations.Migration):
             model_name='job',
             name='team',
             field=models.ForeignKey(db_index=False, help_text='Empty: none.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='jobs', to='jobs.team'),
-        ),
-        migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('team__isnull', False)), fields=['team', '-id'], name='job_by_team'),
-        ),
-        migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('deleted_at__isnull', True), ('team__isnull', False)), fields=['team', 'name', 'id'], name='job_by_team_and_name'),
         ),
         migrations.AddConstraint(
             model_name='membership',

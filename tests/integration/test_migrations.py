@@ -56,17 +56,28 @@ assert tables() == set(), tables()
 LOCKED = '''SELECT DISTINCT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
              WHERE pid = pg_backend_pid() AND relkind IN ('r', 'p')
                AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')'''
+# To build an index in a transaction keeps writers out while the whole table is read.
+LARGE = [f"jobs_{name}" for name in ("artifact", "attempt", "execution", "job", "jobversion", "output", "schedule")]
+INDEXES = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY(%s)"
+
+def indexes_of_large():
+    with connection.cursor() as cursor:
+        cursor.execute(INDEXES, [LARGE])
+        return {name for (name,) in cursor.fetchall()}
+
 loader = MigrationLoader(connection)
 own = sorted(name for label, name in loader.disk_migrations if label == "jobs")
 MigrationExecutor(connection).migrate([("jobs", name) for name in own if name < "0032"])
 for name in (name for name in own if name > "0032"):
     there = tables() | {"auth_user"}
-    with transaction.atomic() if loader.disk_migrations["jobs", name].atomic else nullcontext():
+    at_once, indexed = loader.disk_migrations["jobs", name].atomic, indexes_of_large()
+    with transaction.atomic() if at_once else nullcontext():
         MigrationExecutor(connection).migrate([("jobs", name)])
         with connection.cursor() as cursor:
             cursor.execute(LOCKED)
             locked = {relation for (relation,) in cursor.fetchall()} & there
     assert len(locked) <= 1, (name, locked)
+    assert not at_once or indexes_of_large() <= indexed, (name, indexes_of_large() - indexed)
 call_command("migrate", verbosity=0)
 assert tables() == made
 assert list(Queue.objects.values_list("name", flat=True)) == ["default"]
