@@ -87,7 +87,11 @@ class ExecutionLogs(ApiView):
             reader.resume(last_event_id(request))
             return answer_events(request, reader.look, partial(take_seat, execution_id))
         if query["format"] == "json":
-            return _as_json(await_page(execution_id, attempt, after=after, stream=stream, seconds=seconds), after)
+            page = await_page(execution_id, attempt, after=after, stream=stream, seconds=seconds)
+            if seconds:
+                # Whoever could see it when the wait began.
+                find(executions_of(user_of(request)), execution_id)
+            return _as_json(page, after)
         # Our server would read it all and throw it away.
         asked_for = request.method != "HEAD"
         return StreamingHttpResponse(

@@ -35,6 +35,20 @@ def teams_of(user: User) -> list[UUID]:
     return list(rows.order_by("team_id").values_list("team_id", flat=True))
 
 
+# What a list is asked for by a name that nobody has: it is looked for all the same, as what one may not see is.
+NO_USER, NO_TEAM = 0, UUID(int=0)
+
+
+def id_of_user(name: str) -> int:
+    found: int | None = User.objects.filter(username=name).values_list("pk", flat=True).first()
+    return NO_USER if found is None else found
+
+
+def id_of_team(name: str) -> UUID:
+    found: UUID | None = apps.get_model("jobs", "Team").objects.filter(name=name).values_list("pk", flat=True).first()
+    return NO_TEAM if found is None else found
+
+
 def viewpoint(user: User) -> str:
     """Whoever has the same one sees the same rows: what one of them was shown a moment ago may be shown to another."""
     return "staff" if user.is_staff else str(user.pk)

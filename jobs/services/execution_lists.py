@@ -19,10 +19,10 @@ from django.db.models import Count, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from jobs import sql
-from jobs.models import Attempt, Execution, Job, JobVersion, Queue, Team
+from jobs.models import Attempt, Execution, Job, JobVersion, Queue
 from jobs.models.execution import LONG, UNSUCCESSFUL, ended_long_after, fired_long_after
 from jobs.models.ids import first_id
-from jobs.querysets.visibility import shared_with
+from jobs.querysets.visibility import id_of_team, id_of_user, shared_with
 from jobs.querysets.walking import MAX_SECONDS, Listing, Order, Path, Position, Source, Walk, planned_without
 from jobs.states import ACTIVE, WAITING, values
 
@@ -65,15 +65,15 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     order = ORDERS[ordering]
     # Looked up beforehand: the planner cannot know how many executions a name stands for.
     queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
-    owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
-    team = Team.objects.filter(name=filters.team).first() if filters.team is not None else None
+    owner_id = None if filters.owner is None else id_of_user(filters.owner)
+    team_id = None if filters.team is None else id_of_team(filters.team)
     columns = {
         "job_id": filters.job_id,
         "worker_id": filters.worker_id,
         "state": filters.status,
         "queue_id": queue and queue.pk,
-        "job__owner": owner,
-        "job__team": team,
+        "job__owner": owner_id,
+        "job__team": team_id,
         "retry_of": filters.retry_of,
         "scheduled_for__gte": filters.scheduled_from,
         "scheduled_for__lt": filters.scheduled_to,
@@ -85,23 +85,29 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     walked = _walked(filters, wanted, order)
     rows, match = Execution.objects.filter(**walked), Execution.objects.filter(**wanted)
     # What is walked tells by its length how much there is: of what is not shown it must be nothing.
-    asked = {"id": filters.job_id, "owner": owner, "team": team}
-    jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-    named = ((filters.queue, queue), (filters.owner, owner), (filters.team, team))
-    unknown = any(name is not None and found is None for name, found in named)
-    if unknown or (any(asked.values()) and not (user.is_staff or shared_with(user, jobs).exists())):
+    asked = {"id": filters.job_id, "owner": owner_id, "team": team_id}
+    given = {name: value for name, value in asked.items() if value is not None}
+    unknown = filters.queue is not None and queue is None
+    asks = given or not (user.is_staff or order.by_id)
+    if unknown or (asks and not _is_any(shared_with(user, Job.objects.filter(**given)))):
         rows = rows.none()
     if not order.by_id:
         match = match.filter(ended_at__isnull=False)
     own_job = filters.job_id is not None and order.by_id
+    paths = partial(_paths, user, filters, queue, owner_id, team_id, descending=order.descending)
     return Listing(
         match=shared_with(user, match, job="job"),
         order=order,
         walk=Walk(rows, order.fields),
         filtered=bool(wanted.keys() - walked.keys()) or not (user.is_staff or own_job),
         sources=[*_sources(filters), *_in_time(rows, filters)],
-        paths=partial(_paths, user, filters, queue, owner, team, descending=order.descending) if order.by_id else tuple,
+        paths=paths if order.by_id else tuple,
     )
+
+
+def _is_any(jobs: QuerySet[Job]) -> bool:
+    with planned_without("seqscan", seconds=MAX_SECONDS):
+        return jobs.exists()
 
 
 def _walked(filters: ExecutionFilters, wanted: dict[str, Any], order: Order) -> dict[str, Any]:
@@ -154,16 +160,16 @@ def _paths(
     user: User,
     filters: ExecutionFilters,
     queue: Queue | None,
-    owner: User | None,
-    team: Team | None,
+    owner_id: int | None,
+    team_id: UUID | None,
     *,
     descending: bool,
 ) -> Iterator[Path]:
     """Through the jobs of an owner, a team or a queue, if these are few."""
     if filters.job_id is not None:
         return
-    if owner is not None or team is not None or not user.is_staff:
-        asked = {"owner": owner, "team": team}
+    if owner_id is not None or team_id is not None or not user.is_staff:
+        asked = {"owner": owner_id, "team": team_id}
         jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
         yield from _through(shared_with(user, jobs), "id", descending)
     if queue is not None:

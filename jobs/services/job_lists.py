@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import StrIndex, Upper
 from django.db.models.lookups import GreaterThan
 
-from jobs.models import Execution, Job, JobVersion, Queue, Schedule, Team
+from jobs.models import Execution, Job, JobVersion, Queue, Schedule
 from jobs.models.execution import UNSUCCESSFUL
 from jobs.querysets.job_status import JobStatus, with_status
-from jobs.querysets.visibility import shared_with, teams_of
+from jobs.querysets.visibility import id_of_team, id_of_user, shared_with, teams_of
 from jobs.querysets.walking import Listing, Order, Source, Walk
 from jobs.states import STARTED, values
 
@@ -48,23 +49,18 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     order = ORDERS[ordering]
     # Looked up beforehand: the planner cannot know how many jobs a name stands for.
     queue = Queue.objects.filter(name=filters.queue).first() if filters.queue is not None else None
-    owner = User.objects.filter(username=filters.owner).first() if filters.owner is not None else None
-    team = Team.objects.filter(name=filters.team).first() if filters.team is not None else None
+    owner_id = None if filters.owner is None else id_of_user(filters.owner)
+    team_id = None if filters.team is None else id_of_team(filters.team)
     everything = Job.objects.filter(deleted_at__isnull=not filters.deleted)
-    unknown = (
-        (filters.queue is not None and queue is None)
-        or (filters.owner is not None and owner is None)
-        or (filters.team is not None and team is None)
-    )
-    if unknown:
+    if filters.queue is not None and queue is None:
         everything = everything.none()
     if filters.name is not None and not filters.deleted:
         everything = everything.filter(name=filters.name)
     jobs = shared_with(user, everything)
-    if owner is not None:
-        jobs = jobs.filter(owner=owner)
-    if team is not None:
-        jobs = jobs.filter(team=team)
+    if owner_id is not None:
+        jobs = jobs.filter(owner=owner_id)
+    if team_id is not None:
+        jobs = jobs.filter(team=team_id)
     columns = {
         "status": filters.status,
         "current_version__queue": queue,
@@ -72,7 +68,7 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
     match = (jobs if filters.status is None else with_status(jobs)).filter(**wanted)
-    (first, *others), exact = ([everything], True) if unknown else _shares(user, everything, owner, team)
+    (first, *others), exact = _shares(user, everything, owner_id, team_id)
     walk, sources = Walk(first, order.fields, others), [*_sources(filters, queue)]
     searched = None
     filtered = bool(wanted) or filters.search is not None or not exact
@@ -89,7 +85,7 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     by_firing = order.fields[0] == "next_fire_at"
     if by_firing:
         match, walk = _with_next_fire(match), Walk(_first_schedules(), ("next_fire_at", "job_id"))
-        if any(each is not None for each in (owner, team, filters.name)) or not user.is_staff:
+        if any(each is not None for each in (owner_id, team_id, filters.name)) or not user.is_staff:
             sources.append(Source(((jobs, "id"),)))
         searched = None if searched is None else _with_next_fire(searched)
     return Listing(
@@ -102,19 +98,21 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     )
 
 
-def _shares(user: User, rows: QuerySet[Job], owner: User | None, team: Team | None) -> tuple[list[QuerySet[Job]], bool]:
+def _shares(
+    user: User, rows: QuerySet[Job], owner_id: int | None, team_id: UUID | None
+) -> tuple[list[QuerySet[Job]], bool]:
     """What each index holds of the list, and whether nothing else is among it. Nothing that the user may not see is."""
     own = rows.filter(owner=user)
     if user.is_staff:
-        theirs = rows if owner is None else rows.filter(owner=owner)
-        return ([theirs], True) if team is None else ([rows.filter(team=team)], owner is None)
+        theirs = rows if owner_id is None else rows.filter(owner=owner_id)
+        return ([theirs], True) if team_id is None else ([rows.filter(team=team_id)], owner_id is None)
     teams = teams_of(user)
-    if team is not None:
-        return ([rows.filter(team=team)], owner is None) if team.pk in teams else ([own], False)
-    if owner == user:
+    if team_id is not None:
+        return ([rows.filter(team=team_id)], owner_id is None) if team_id in teams else ([own], False)
+    if owner_id == user.pk:
         return [own], True
     shared = [rows.filter(team=each) for each in teams]
-    return ([own, *shared], True) if owner is None else (shared or [rows.none()], False)
+    return ([own, *shared], True) if owner_id is None else (shared or [rows.none()], False)
 
 
 def _sources(filters: JobFilters, queue: Queue | None) -> Iterator[Source]:

@@ -193,11 +193,11 @@ def test_of_anothers_job_not_even_a_next_page_is_told(small_budget: None, owner:
         assert page == {"results": [], "next": None}, more
 
 
-def test_whoever_has_no_jobs_is_at_the_end_at_once(small_budget: None, owner: User, stranger: APIClient) -> None:
-    job = make_job(owner=owner)
-    for _ in range(20):
-        make_execution(job=job)
-    page = stranger.get(f"{API}/executions?limit=1").json()
+@pytest.mark.parametrize("ordering", [*execution_lists.ORDERS])
+def test_whoever_has_no_jobs_is_at_the_end_at_once(
+    small_budget: None, population: None, stranger: APIClient, ordering: str
+) -> None:
+    page = stranger.get(f"{API}/executions?limit=1&ordering={ordering}").json()
     assert page == {"results": [], "next": None}
 
 

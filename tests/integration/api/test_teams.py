@@ -13,7 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from jobs import conf
+from jobs.api import logs
 from jobs.models import AuditEntry, Execution, Job, Membership, Team
+from jobs.querysets import walking
+from jobs.services import log_following
+from jobs.services.logs import Page
 from jobs.services.teams import create_team, edit_team
 from tests.factories import make_execution, make_job, make_user
 from tests.integration.api.conftest import API, client_of, job_body
@@ -181,6 +185,22 @@ def test_who_is_taken_out_of_a_team_sees_no_more_of_it(
     assert names(client_of(mate), "jobs?team=payments") == []
 
 
+def test_who_is_taken_out_while_they_wait_for_a_log_is_told_nothing(
+    owner: User, team: Team, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = make_execution(job=make_job(owner=owner))
+    Job.objects.update(team=team)
+    log = f"{API}/executions/{execution.id}/logs?format=json&wait=1"
+    assert client_of(mate).get(log.replace("wait=1", "wait=0")).status_code == 200
+
+    def await_page(*args: Any, **wanted: Any) -> Page:
+        edit_team(team.id, members=[owner.username])
+        return log_following.await_page(*args, **wanted | {"seconds": 0})
+
+    monkeypatch.setattr(logs, "await_page", await_page)
+    assert client_of(mate).get(log).status_code == 404
+
+
 def test_the_jobs_of_a_deleted_team_are_their_owners_alone(
     client: APIClient, staff: APIClient, submit: Submit, team: Team, mate: User
 ) -> None:
@@ -232,6 +252,25 @@ def test_lists_hold_what_is_shared_once(client: APIClient, owner: User, shared: 
         f"executions?job_id={shared[3].id}": [],
     }.items():
         assert names(client, path) == expected, path
+
+
+@pytest.mark.parametrize("extra", ["", "&status=paused", "&ordering=name", "&ordering=next_fire", "&search=report"])
+def test_who_there_is_is_not_told_by_a_next_page(
+    owner: User, mate: User, team: Team, monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
+    """Of somebody who shares nothing, of somebody's team, and of names that nobody has, lists tell the same."""
+    monkeypatch.setattr(walking, "STEP", 4)
+    monkeypatch.setattr(walking, "SECONDS", 0)
+    make_user(username="somebody")
+    create_team(name="theirs", members=["somebody"])
+    for number in range(9):
+        make_job(owner=mate if number % 2 else owner, name=f"report {number}")
+        make_job(owner=mate, name=f"report of mine {number}")
+    Job.objects.filter(name__startswith="report ").update(team=team)
+    for pair in (("owner=somebody", "owner=nobody"), ("team=theirs", "team=nowhere")):
+        known, unknown = (client_of(mate).get(f"{API}/jobs?limit=1{extra}&{name}").json() for name in pair)
+        assert known["results"] == unknown["results"] == []
+        assert (known["next"] is None) == (unknown["next"] is None), (pair, known, unknown)
 
 
 def test_pages_of_what_is_shared_miss_and_repeat_nothing(client: APIClient, mate: User, shared: list[Job]) -> None:
