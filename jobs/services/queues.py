@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from jobs import wakeups
-from jobs.errors import Conflict, InvalidInput
+from jobs.errors import Conflict, InvalidInput, NotFound
 from jobs.models import Execution, JobVersion, Queue
 from jobs.services.audit_trail import Change, record, record_all
 from jobs.services.database import bounded
@@ -40,10 +40,12 @@ def save_queue(
     """
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_placement([queue.id])
+        before = Queue.objects.filter(id=queue.id).values(*EDITABLE).first()
+        if changed is not None and before is None:
+            raise NotFound
         when_locked()
         if changed is not None and "pool" in changed:
             _check_pins(queue)
-        before = Queue.objects.filter(id=queue.id).values(*EDITABLE).first()
         queue.save(update_fields=changed)
         after = Queue.objects.values(*EDITABLE).get(id=queue.id)
         record("queue.created" if before is None else "queue.edited", queue, before=before, after=after)
@@ -81,6 +83,8 @@ def delete_queue(queue: Queue, *, when_locked: Callable[[], None] = lambda: None
         raise Conflict(f"Jobs that name no queue are submitted to {DEFAULT!r}; it cannot be deleted.")
     with transaction.atomic(), bounded(statement_seconds=10):
         lock_placement([queue.id])
+        if not Queue.objects.filter(id=queue.id).exists():
+            raise NotFound
         when_locked()
         # Whatever queue an execution stands or stood in, a version of its job names it.
         if JobVersion.objects.filter(queue=queue).exists():

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from jobs.models import Queue
+from jobs.errors import NotFound
+from jobs.models import AuditEntry, Queue
+from jobs.services import queues
 from tests.factories import make_job
 from tests.integration.api.conftest import API
 
@@ -41,6 +43,16 @@ def test_a_queue_that_is_needed_stays(staff: APIClient, batch: dict[str, Any]) -
     for queue in Queue.objects.filter(name__in=["batch", "default"]):
         assert staff.delete(f"{API}/queues/{queue.id}").status_code == 409
     assert Queue.objects.filter(name__in=["batch", "default"]).count() == 2
+
+
+def test_what_was_just_deleted_is_not_there(batch: dict[str, Any]) -> None:
+    edited, deleted = (Queue.objects.get(id=batch["id"]) for _ in range(2))
+    Queue.objects.filter(id=batch["id"]).delete()
+    with pytest.raises(NotFound):
+        queues.save_queue(edited, changed=["priority"])
+    with pytest.raises(NotFound):
+        queues.delete_queue(deleted)
+    assert not AuditEntry.objects.filter(action="queue.deleted").exists()
 
 
 def test_a_name_is_taken_once(staff: APIClient, batch: dict[str, Any]) -> None:
