@@ -61,6 +61,10 @@ def resolve_job(client: Client, word: str) -> str:
     named = [job for job in client.jobs(name=word, limit=100) if job.name == word]
     if not named:
         raise ClientError(f"There is no job called {word!r}: ./punctual jobs lists them.")
+    if len({job.raw.get("owner") for job in named}) > 1:
+        # Whoever shares a job of the same name with one does not change what one's own commands mean.
+        owner = client.owner()
+        named = [job for job in named if job.raw.get("owner") == owner] or named
     if len(named) > 1:
         raise ClientError(f"{len(named)} jobs are called {word!r}: name the job by its id.")
     return named[0].id

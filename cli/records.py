@@ -262,10 +262,11 @@ class Team:
     name: str
     members: tuple[str, ...]
     raw: JsonObject = field(repr=False, compare=False)
+    tag: str = field(default="", repr=False, compare=False)
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Team:
-        return cls(id=text(data, "id"), name=text(data, "name"), members=texts(data, "members"), raw=data)
+    def parse(cls, data: JsonObject, tag: str = "") -> Team:
+        return cls(id=text(data, "id"), name=text(data, "name"), members=texts(data, "members"), raw=data, tag=tag)
 
 
 @dataclass(frozen=True)

@@ -62,17 +62,24 @@ class Transport:
         self._http.close()
 
     def get(self, path: str, parameters: Parameters | None = None) -> JsonObject:
+        return self.get_tagged(path, parameters)[0]
+
+    def get_tagged(self, path: str, parameters: Parameters | None = None) -> tuple[JsonObject, str]:
+        """With its ETag, for `send`."""
         with self.stream(path, parameters) as response:
             _read(response)
-            return _decode(response)
+            return _decode(response), response.headers.get("ETag", "")
 
-    def send(self, method: str, path: str, body: JsonObject | None = None, *, key: str | None = None) -> JsonObject:
-        """`key`: the server does it once, however often it is sent with the same one."""
+    def send(
+        self, method: str, path: str, body: JsonObject | None = None, *, key: str | None = None, tag: str = ""
+    ) -> JsonObject:
+        """`key`: the server does it once, however often it is sent with the same one. `tag`: only if it is as read."""
+        named = {"Idempotency-Key": key, "If-Match": tag}
         request = self._http.build_request(
             method,
             urljoin(self._base, path),
             json=body if body is not None else {},
-            headers=self._authorization if key is None else {**self._authorization, "Idempotency-Key": key},
+            headers={**self._authorization, **{name: value for name, value in named.items() if value}},
         )
         with self._answer(request, pauses=() if key is None else self._pauses) as response:
             _read(response)

@@ -67,7 +67,9 @@ def team(  # noqa: PLR0917  each is an option of the command line
             client.delete_team(known.id)
             say(f"Deleted {known.name}.")
         elif add or remove or rename:
-            changed = client.edit_team(known.id, name=rename, members=_members(known, add or [], remove or []))
+            known = client.team(known.id)
+            members = _members(known, add or [], remove or [])
+            changed = client.edit_team(known.id, name=rename, members=members, tag=known.tag)
             say(f"The team {changed.name} has {_counted(changed)}.")
             write_answer(changed.raw, output)
         elif output is not None:

@@ -87,6 +87,20 @@ def test_two_jobs_of_one_name_are_not_guessed_between(server: RecordingServer) -
     assert [asked.method for asked in server.requests] == ["GET"]
 
 
+@pytest.mark.parametrize(("owners", "meant"), [(["me", "mate"], "a"), (["mate", "me"], "b"), (["mate", "other"], None)])
+def test_a_name_means_ones_own_job_before_those_that_others_share(
+    server: RecordingServer, owners: list[str], meant: str | None
+) -> None:
+    named = [JOB | {"id": name, "name": "twin", "owner": owner} for name, owner in zip("ab", owners, strict=True)]
+    server.answer("GET", "/api/v1/jobs?name=twin&limit=100", {"results": named, "next": None})
+    server.answer("GET", "/api/v1/usage", {"owner": "me"})
+    server.answer("PUT", f"/api/v1/jobs/{meant}/cancel", JOB)
+    ended = punctual("cancel", "twin", url=server.url)
+    assert (ended.returncode, server.requests[-1].path) == (
+        (4, "/api/v1/usage") if meant is None else (0, f"/api/v1/jobs/{meant}/cancel")
+    ), ended.stderr
+
+
 def test_a_job_is_sent_as_the_words_say(server: RecordingServer, tmp_path_factory: pytest.TempPathFactory) -> None:
     script = tmp_path_factory.mktemp("script") / "nightly.sh"
     script.write_text("echo hi\n")

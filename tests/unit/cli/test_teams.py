@@ -47,13 +47,16 @@ def test_the_members_of_a_team_are_printed(server: RecordingServer) -> None:
 def test_a_team_is_made_filled_and_deleted(
     server: RecordingServer, words: list[str], request_sent: tuple[str, str, object], said: str
 ) -> None:
-    server.answer("GET", TEAMS, {"results": [TEAM], "next": None})
+    # Whom others have added or removed since it was listed stays so.
+    server.answer("GET", TEAMS, {"results": [TEAM | {"members": ["old"]}], "next": None})
+    server.answer("GET", "/api/v1/teams/T", TEAM, headers={"ETag": '"as-read"'})
     server.answer("POST", "/api/v1/teams", TEAM, status=201)
     server.answer("PATCH", "/api/v1/teams/T", TEAM)
     server.answer("DELETE", "/api/v1/teams/T", b"", status=204)
     ended = punctual("team", "payments", *words, url=server.url)
     assert (ended.returncode, sent(server)) == (0, request_sent), ended.stderr
     assert said in ended.stderr
+    assert server.requests[-1].headers.get("if-match") == ('"as-read"' if request_sent[0] == "PATCH" else None)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,7 @@ def test_a_team_is_made_filled_and_deleted(
 )
 def test_what_makes_no_sense_of_a_team_is_refused(server: RecordingServer, words: list[str]) -> None:
     server.answer("GET", TEAMS, {"results": [TEAM], "next": None})
+    server.answer("GET", "/api/v1/teams/T", TEAM)
     assert punctual("team", "payments", *words, url=server.url).returncode == 2
     assert all(each.method == "GET" for each in server.requests)
 
