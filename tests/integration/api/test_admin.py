@@ -45,11 +45,6 @@ def fill() -> None:
     claim_attempt(hold_of(execution))
 
 
-def test_nothing_is_said_against_its_pages() -> None:
-    """What every command of manage.py begins with."""
-    call_command("check", fail_level="WARNING")
-
-
 @pytest.mark.parametrize("table", ["job", "execution", "worker", "queue", "apitoken", "calendar"])
 def test_lists_and_pages_open_in_a_fixed_number_of_queries(admin: Client, table: str) -> None:
     def count() -> int:
