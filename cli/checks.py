@@ -173,7 +173,8 @@ def check_queues(queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator
             found = f"{queue.name} waits for workers of the pool {queue.pool}, and none is online"
             yield Finding("queue", Verdict.FAILED, found, f"start a worker with PUNCTUAL_WORKER_POOL={queue.pool}")
         elif queue.paused:
-            yield Finding("queue", Verdict.WARNING, f"{queue.name} is paused", "open it in the admin when it may go on")
+            advice = f"./punctual queue {queue.name} --resume when it may go on"
+            yield Finding("queue", Verdict.WARNING, f"{queue.name} is paused", advice)
         else:
             yield Finding("queue", Verdict.OK, f"{queue.name} is open and served")
 
