@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers, status
+from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -20,19 +20,17 @@ from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
 from jobs.api.representations import QueueOutput
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
-from jobs.errors import StaffOnly
+from jobs.api.views import ApiView, check_staff, find, page, read_body, read_query
 from jobs.models import Queue
 from jobs.models.queue import NAME
 from jobs.services import queues
 
 # Nothing of a queue changes without an edit.
 MOVING = ()
+FOR_STAFF = "Only staff may make, change or delete a queue."
 
 
-class QueueEditInput(WithoutDefaults, StrictSerializer):
-    """What is left out stays as it is. Jobs are submitted to a queue by its name, so that stays."""
-
+class _Tuning(StrictSerializer):
     pool = TextField(default="default", max_length=63, validators=[NAME], help_text="The workers that serve it.")
     priority = WholeNumberField(
         default=0, min_value=-100, max_value=100, help_text="Added to the priority of every job of this queue."
@@ -53,24 +51,16 @@ class QueueEditInput(WithoutDefaults, StrictSerializer):
     paused = TruthField(default=False, help_text="Nothing of it is placed; what runs goes on.")
 
 
-class QueueInput(QueueEditInput):
-    """What is left out is as it is by default."""
-
+class QueueInput(_Tuning):
     name = TextField(max_length=63, validators=[NAME], help_text="Lower-case letters, digits, `_`, `.` and `-`.")
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        fields = super().get_fields()
-        fields["name"].required = True
-        return fields
+
+class QueueEditInput(WithoutDefaults, _Tuning):
+    """What is left out stays as it is. Jobs are submitted to a queue by its name, so that stays."""
 
 
 def _unless_edited(request: Request, queue_id: UUID) -> Callable[[], None]:
     return unless_edited(request, lambda: QueueOutput(Queue.objects.get(id=queue_id)).data, moving=MOVING)
-
-
-def _check_staff(request: Request) -> None:
-    if not user_of(request).is_staff:
-        raise StaffOnly("Only staff may make, change or delete a queue.")
 
 
 class Queues(ApiView):
@@ -88,7 +78,7 @@ class Queues(ApiView):
     @repeatable()
     def post(self, request: Request) -> Create:
         """For staff."""
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         body = cast("dict[str, Any]", read_body(QueueInput, request))
 
         def create() -> Response:
@@ -122,7 +112,7 @@ class QueueDetail(ApiView):
     def patch(self, request: Request, queue_id: UUID) -> Response:
         """For staff. What waits in it is looked at anew; what runs goes on."""
         queue = find(Queue.objects.all(), queue_id)
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         body = cast("dict[str, Any]", read_body(QueueEditInput, request))
         for name, value in body.items():
             setattr(queue, name, value)
@@ -141,6 +131,6 @@ class QueueDetail(ApiView):
         """For staff. Refused while a job, a former version of one or an execution names it."""
         read_body(NoInput, request)
         queue = find(Queue.objects.all(), queue_id)
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         queues.delete_queue(queue, when_locked=_unless_edited(request, queue_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

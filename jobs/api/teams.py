@@ -21,14 +21,14 @@ from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
-from jobs.api.views import ApiView, find, page, read_body, read_query, user_of
-from jobs.errors import StaffOnly
+from jobs.api.views import ApiView, check_staff, find, page, read_body, read_query, user_of
 from jobs.models import Team
 from jobs.querysets.visibility import teams_of
 from jobs.services import teams
 
 # Nothing of a team changes without an edit.
 MOVING = ()
+FOR_STAFF = "Only staff may make, change or delete a team."
 
 
 class TeamInput(StrictSerializer):
@@ -68,11 +68,6 @@ def _unless_edited(request: Request, team_id: UUID) -> Callable[[], None]:
     return unless_edited(request, lambda: TeamOutput(rows.get(id=team_id)).data, moving=MOVING)
 
 
-def _check_staff(request: Request) -> None:
-    if not user_of(request).is_staff:
-        raise StaffOnly("Only staff may make, change or delete a team.")
-
-
 class Teams(ApiView):
     @extend_schema(
         operation_id="teams_list", summary="List teams", parameters=[PageQuery], responses=page_of(TeamOutput)
@@ -86,7 +81,7 @@ class Teams(ApiView):
     @repeatable()
     def post(self, request: Request) -> Create:
         """For staff."""
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         body = cast("dict[str, Any]", read_body(TeamInput, request))
         user = user_of(request)
 
@@ -122,7 +117,7 @@ class TeamDetail(ApiView):
         """For staff. Who is taken out keeps their jobs; what they shared stays shared until it is edited."""
         rows = teams_seen_by(user_of(request))
         find(rows, team_id)
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         body = cast("dict[str, Any]", read_body(TeamEditInput, request))
         teams.edit_team(team_id, **body, when_locked=_unless_edited(request, team_id))
         shown = TeamOutput(rows.get(id=team_id)).data
@@ -135,6 +130,6 @@ class TeamDetail(ApiView):
         """For staff. Its jobs are their owners' alone again."""
         read_body(NoInput, request)
         find(teams_seen_by(user_of(request)), team_id)
-        _check_staff(request)
+        check_staff(request, FOR_STAFF)
         teams.delete_team(team_id, when_locked=_unless_edited(request, team_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 
 from jobs.api.limiting import Limited
 from jobs.api.pagination import NewestFirst
-from jobs.errors import InvalidInput
+from jobs.errors import InvalidInput, StaffOnly
 from jobs.querysets.walking import Listing
 
 Row = TypeVar("Row", bound=Model)
@@ -78,6 +78,11 @@ def user_of(request: Request) -> User:
     if not isinstance(user, User):
         raise exceptions.NotAuthenticated
     return user
+
+
+def check_staff(request: Request, sentence: str) -> None:
+    if not user_of(request).is_staff:
+        raise StaffOnly(sentence)
 
 
 def read_body(serializer: type[Serializer[object]], request: Request) -> Mapping[str, object]:

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 
 from jobs.models import AuditEntry
 from jobs.models.ids import first_id
+from jobs.querysets.visibility import id_of_user
 from jobs.querysets.walking import Listing, Order, Source, Walk
 
 ORDERING = "-created"
@@ -41,10 +42,10 @@ def list_entries(user: User, filters: AuditFilters) -> Listing:
     rows = AuditEntry.objects.filter(**bounds)
     owner_id = None if user.is_staff else user.pk
     if filters.owner is not None:
-        named = User.objects.filter(username=filters.owner).values_list("pk", flat=True).first()
-        if named is None or owner_id not in (None, named):
+        named = id_of_user(filters.owner)
+        if owner_id not in (None, named):
             rows = rows.none()
-        owner_id = owner_id or named
+        owner_id = named if owner_id is None else owner_id
     # The first is followed: what there is the fewest of, but for who is not staff their own, as what is passed tells by
     # its length how much there is.
     columns = {
