@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -30,6 +34,10 @@ class SubmittedOutput(serializers.Serializer[Any]):
 
 
 class JobsBulk(ApiView):
+    def dispatch(self, request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+        with _uncollected():
+            return super().dispatch(request, *args, **kwargs)
+
     @extend_schema(
         operation_id="jobs_submit_bulk",
         summary="Submit many jobs at once",
@@ -48,10 +56,23 @@ class JobsBulk(ApiView):
         prepared = submission.prepare_jobs(owner=user, specs=specs, where=_place)
 
         def create() -> Response:
-            results = [{"id": str(job.id), "name": job.name} for job in submission.store_jobs(prepared)]
+            results = [{"id": str(each.job.id), "name": each.job.name} for each in submission.store_jobs(prepared)]
             return Response({"results": results}, status=status.HTTP_201_CREATED)
 
         return create
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A thousand jobs are a hundred thousand objects and no garbage: looking for some took a seventh of the time.
+
+    Two that overlap end it for each other: one of them is then looked through.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _place(index: int) -> str:

@@ -28,7 +28,14 @@ from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.repeating import Create, repeatable
-from jobs.api.representations import READ_BESIDE, ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
+from jobs.api.representations import (
+    READ_BESIDE,
+    ExecutionOutput,
+    InstantOutput,
+    JobOutput,
+    SavedJobOutput,
+    as_if_read,
+)
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.errors import OwnersOnly
 from jobs.models import Execution, Job, Schedule
@@ -95,9 +102,8 @@ def check_owner(user: User, job: Job) -> None:
         raise OwnersOnly
 
 
-def _saved(user: User, job_id: UUID) -> dict[str, object]:
-    warnings = linting.lint_schedules(job_id)
-    return SavedJobOutput(jobs_of(user).get(id=job_id), context={"warnings": warnings}).data
+def _saved(job: Job, warnings: list[str]) -> dict[str, object]:
+    return SavedJobOutput(job, context={"warnings": warnings}).data
 
 
 def _unless_edited(request: Request, job_id: UUID) -> Callable[[], None]:
@@ -128,9 +134,10 @@ class Jobs(ApiView):
         prepared = submission.prepare_jobs(owner=user, specs=[job_spec(read_body(JobInput, request))])
 
         def create() -> Response:
-            (job,) = submission.store_jobs(prepared)
+            (stored,) = submission.store_jobs(prepared)
+            job, warnings = as_if_read(stored), linting.lint_new(stored.schedules, prepared.now)
             return Response(
-                _saved(user, job.id),
+                _saved(job, warnings),
                 status=status.HTTP_201_CREATED,
                 headers={"Location": f"{request.path}/{job.id}"},
             )
@@ -166,7 +173,8 @@ class JobDetail(ApiView):
         user = user_of(request)
         check_owner(user, find_job(user, job_id))
         editing.edit_job(job_id, edit, when_locked=_unless_edited(request, job_id))
-        saved = _saved(user, job_id)
+        job = jobs_of(user).get(id=job_id)
+        saved = _saved(job, linting.lint_schedules(job))
         shown = {name: value for name, value in saved.items() if name != "warnings"}
         return Response(saved, headers={"ETag": tag_of(shown, moving=MOVING)})
 

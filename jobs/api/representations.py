@@ -25,16 +25,32 @@ from jobs.recurrence import Kind, describe
 from jobs.services.artifacts import Announced
 from jobs.services.progress import progress_of
 from jobs.services.schedules import KIND_FIELDS, recurrence_of
+from jobs.services.submission import StoredJob
 from jobs.states import State
 
 # What a job's representation is read with. As lists: Django would make a query for each job of every relation, and then
-# not ask it.
+# not ask it. In an order: a schedule that fires changes its place in the table, which is no edit of its job.
 READ_BESIDE = (
-    Prefetch("schedules", to_attr="live_schedules"),
-    Prefetch("dependencies", to_attr="own_dependencies"),
+    Prefetch("schedules", Schedule.objects.order_by("id"), to_attr="live_schedules"),
+    Prefetch("dependencies", Dependency.objects.order_by("id"), to_attr="own_dependencies"),
     Prefetch("current_version__inputs", to_attr="given_inputs"),
     Prefetch("current_version__secrets", to_attr="granted_secrets"),
 )
+
+
+def as_if_read(stored: StoredJob) -> Job:
+    """What was stored just now, for its representation: the database would only say the same again."""
+    job, version = stored.job, stored.job.current_version
+    first = min((s.next_instant for s in stored.schedules if s.next_instant is not None), default=None)
+    status = JobStatus.WAITING if first is None else JobStatus.SCHEDULED
+    for row, said in (
+        (job, {"status": status.value, "next_instant": first}),
+        (job, {"live_schedules": stored.schedules, "own_dependencies": stored.dependencies}),
+        (version, {"given_inputs": stored.inputs, "granted_secrets": stored.secrets}),
+    ):
+        for name, value in said.items():
+            setattr(row, name, value)
+    return job
 
 
 class ScheduleOutput(QuickRows, serializers.ModelSerializer[Schedule]):

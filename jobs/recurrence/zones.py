@@ -70,13 +70,23 @@ def once(wall: datetime, zone: ZoneInfo) -> datetime:
 
 def shifts_between(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Shift]:
     """The shifts later than `start`, up to and including `end`."""
+    for year in range(start.astimezone(UTC).year, end.astimezone(UTC).year + 1):
+        yield from (shift for shift in _shifts_of_year(year, zone.key) if start < shift.at <= end)
+
+
+@lru_cache(maxsize=4096)
+def _shifts_of_year(year: int, zone_name: str) -> tuple[Shift, ...]:
+    """Looked for once: a save is answered with the shifts of three years that touch it."""
+    zone, shifts = zone_named(zone_name), list[Shift]()
+    start, end = datetime(year, 1, 1, tzinfo=UTC) - _SECOND, datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
     offset = offset_of(start, zone)
     while start < end:
         probe = min(start + _PROBE, end)
         probed = offset_of(probe, zone)
         if probed != offset:
-            yield _first_shift(start, probe, zone)
+            shifts.append(_first_shift(start, probe, zone))
         start, offset = probe, probed
+    return tuple(shifts)
 
 
 def spans_of_day(day: date, zone: ZoneInfo) -> tuple[tuple[datetime, datetime], ...]:

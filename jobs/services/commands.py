@@ -27,8 +27,8 @@ from jobs.states import TERMINAL, State
 
 def submit_job(*, owner: User, spec: JobSpec) -> Job:
     """Stores a job; one with neither schedule nor dependency has its first execution at once."""
-    (job,) = submission.store_jobs(submission.prepare_jobs(owner=owner, specs=[spec]))
-    return job
+    (stored,) = submission.store_jobs(submission.prepare_jobs(owner=owner, specs=[spec]))
+    return stored.job
 
 
 def execute_job(job_id: UUID, *, worker_id: UUID | None = None) -> UUID:

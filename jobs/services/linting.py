@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice, pairwise
 from statistics import median
@@ -25,13 +25,20 @@ _SECOND = timedelta(seconds=1)
 _RAN = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT)
 
 
-def lint_schedules(job_id: UUID) -> list[str]:
+def lint_schedules(job: Job) -> list[str]:
     """Warnings, each one sentence and each once, in the order of the schedules."""
-    now = database_now()
+    rows = list(job.schedules.filter(quarantined_at__isnull=True).order_by("id"))
+    runtime = _runtime(job.id) if rows else None
+    return _lint(rows, database_now(), runtime, job.current_version)
+
+
+def lint_new(rows: Sequence[Schedule], now: datetime) -> list[str]:
+    """The same of a job that has not run yet."""
+    return _lint(rows, now, None, None)
+
+
+def _lint(rows: Sequence[Schedule], now: datetime, runtime: timedelta | None, version: JobVersion | None) -> list[str]:
     found: list[str] = []
-    rows = list(Schedule.objects.filter(job_id=job_id, quarantined_at__isnull=True).order_by("id"))
-    runtime = _runtime(job_id) if rows else None
-    version = Job.objects.select_related("current_version").get(id=job_id).current_version
     for schedule in rows:
         recurrence = recurrence_of(schedule)
         found += lint(recurrence, now)

@@ -50,6 +50,17 @@ class Prepared:
     now: datetime  # what the first instants of their schedules come after
 
 
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job with its version, and the rows beside them."""
+
+    job: Job
+    schedules: list[Schedule]
+    dependencies: list[Dependency]
+    inputs: list[VersionInput]
+    secrets: list[VersionSecret]
+
+
 def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int], str] = lambda index: "") -> Prepared:
     """Refuses what cannot be stored; `where` each of them stands in the request is put before the name of a field.
 
@@ -86,58 +97,55 @@ def prepare_jobs(*, owner: User, specs: Sequence[JobSpec], where: Callable[[int]
     return Prepared(owner, jobs, now)
 
 
-def store_jobs(prepared: Prepared) -> list[Job]:
+def store_jobs(prepared: Prepared) -> list[StoredJob]:
     """In the order in which they were given; one with neither schedule nor dependency is executed at once."""
     with transaction.atomic(), bounded(statement_seconds=10):
         prepared = _with_locked_calendars(prepared)
         _lock_secrets(prepared)
         own_teams = teams.find_teams(prepared.owner.pk, [each.spec.team for each in prepared.jobs])
         check_room_for_jobs(prepared.owner.pk, len(prepared.jobs))
-        jobs, versions = [], []
-        planned: list[Schedule] = []
-        inputs: list[VersionInput] = []
-        secrets: list[VersionSecret] = []
-        edges: list[Dependency] = []
-        for each in prepared.jobs:
-            with naming(each.where):
-                team_id = teams.pick_team(each.spec.team, own_teams)
-            job = Job(owner=prepared.owner, name=each.spec.name, team_id=team_id)
-            # Each names the other: who refers to what is checked when all of it is there.
-            job.current_version = version = JobVersion(job=job, number=1, **each.version)
-            inputs += [VersionInput(version=version, path=path, artifact=file) for path, file in each.inputs.items()]
-            secrets += [VersionSecret(version=version, name=s.name, env=s.env, path=s.path) for s in each.spec.secrets]
-            edges += [Dependency(job=job, upstream_id=d.job, condition=d.condition) for d in each.spec.dependencies]
-            for schedule in each.planned:
-                schedule.job = job
-            jobs.append(job)
-            versions.append(version)
-            planned += each.planned
-        insert_rows(jobs)
+        stored = [_rows(prepared.owner, each, own_teams) for each in prepared.jobs]
+        versions = [each.job.current_version for each in stored if each.job.current_version]
+        inputs = [row for each in stored for row in each.inputs]
+        planned = [row for each in stored for row in each.schedules]
+        insert_rows([each.job for each in stored])
         insert_rows(versions)
         insert_rows(inputs)
-        insert_rows(secrets)
+        insert_rows([row for each in stored for row in each.secrets])
         hold_artifacts({version.artifact_id for version in versions} | {each.artifact_id for each in inputs})
-        if planned:
-            schedules.store_schedules(planned, prepared.now)
-        insert_rows(edges)
-        _check_graphs(prepared, jobs)
-        transitions.create_executions(
-            [
-                NewExecution(job.id, Trigger.MANUAL)
-                for job, each in zip(jobs, prepared.jobs, strict=True)
-                if not each.spec.schedules and not each.spec.dependencies
-            ]
-        )
+        schedules.store_schedules(planned, prepared.now)
+        insert_rows([row for each in stored for row in each.dependencies])
+        _check_graphs(prepared, stored)
+        at_once = [each.job.id for each in stored if not each.schedules and not each.dependencies]
+        transitions.create_executions([NewExecution(job_id, Trigger.MANUAL) for job_id in at_once])
         record_all(
             [
-                job_changes.created(job, each.spec, version.artifact, each.inputs)
-                for job, version, each in zip(jobs, versions, prepared.jobs, strict=True)
+                job_changes.created(own.job, each.spec, version.artifact, each.inputs)
+                for own, version, each in zip(stored, versions, prepared.jobs, strict=True)
             ]
         )
         moments = [(schedule.id, schedule.next_fire_at) for schedule in planned]
         transaction.on_commit(lambda: due_window.announce(moments))
         transaction.on_commit(wakeups.wake_beat)
-    return jobs
+    return stored
+
+
+def _rows(owner: User, prepared: PreparedJob, own_teams: Mapping[str, UUID]) -> StoredJob:
+    spec = prepared.spec
+    with naming(prepared.where):
+        team_id = teams.pick_team(spec.team, own_teams)
+    job = Job(owner=owner, name=spec.name, team_id=team_id)
+    # Each names the other: who refers to what is checked when all of it is there.
+    job.current_version = version = JobVersion(job=job, number=1, **prepared.version)
+    for schedule in prepared.planned:
+        schedule.job = job
+    return StoredJob(
+        job,
+        list(prepared.planned),
+        [Dependency(job=job, upstream_id=each.job, condition=each.condition) for each in spec.dependencies],
+        [VersionInput(version=version, path=path, artifact=file) for path, file in prepared.inputs.items()],
+        [VersionSecret(version=version, name=each.name, env=each.env, path=each.path) for each in spec.secrets],
+    )
 
 
 def _with_locked_calendars(prepared: Prepared) -> Prepared:
@@ -163,13 +171,13 @@ def _lock_secrets(prepared: Prepared) -> None:
             check_sizes(each.spec.secrets, sizes)
 
 
-def _check_graphs(prepared: Prepared, jobs: Sequence[Job]) -> None:
+def _check_graphs(prepared: Prepared, stored: Sequence[StoredJob]) -> None:
     """Nothing can run after a job that is new, so it closes no circle; and those that wait for the same are alike."""
     alike: dict[frozenset[UUID], tuple[Job, str]] = {}
-    for job, each in zip(jobs, prepared.jobs, strict=True):
+    for own, each in zip(stored, prepared.jobs, strict=True):
         upstreams = frozenset(dependency.job for dependency in each.spec.dependencies)
         if len(upstreams) > 1 and not each.spec.schedules:
-            alike.setdefault(upstreams, (job, each.where))
+            alike.setdefault(upstreams, (own.job, each.where))
     # All at once; only when something is wrong, which of them it is.
     if alike and find_unrunnable([job.id for job, _ in alike.values()]):
         for job, where in alike.values():

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from jobs.models import Calendar, Execution, Job, Queue
 from jobs.recurrence import Kind
-from jobs.services import calendars, commands
+from jobs.services import calendars, commands, schedules
 from jobs.services.job_spec import ScheduleSpec
 from jobs.services.schedules import database_now, plan_schedule, store_schedules
 from tests.factories import make_execution, make_job, make_worker, run_on
@@ -102,6 +102,23 @@ def test_the_answer_to_an_edit_has_the_tag_for_the_next(client: APIClient, owner
             tag = edited["ETag"]
         assert read(client, path)["ETag"] == tag
         assert client.patch(f"{API}/{path}", {"name": "c"}, format="json", headers={"If-Match": "*"}).status_code == 200
+
+
+def test_one_of_several_schedules_that_fires_is_no_edit(client: APIClient, owner: User) -> None:
+    """A row that is written goes to another place of its table, and whoever reads by place reads it last."""
+    job = make_job(owner=owner)
+    rows = [plan_schedule(0, ScheduleSpec(Kind.EVERY, seconds), database_now()) for seconds in ("60", "3600")]
+    schedules.create_schedules(job, rows, database_now())
+    path = f"jobs/{job.id}"
+    tag = read(client, path)["ETag"]
+
+    rows[0].settled_count += 1
+    schedules.arm(rows[0], database_now())
+    rows[0].save()
+
+    assert [each["id"] for each in read(client, path).json()["schedules"]] == [str(row.id) for row in rows]
+    edited = client.patch(f"{API}/{path}", {"priority": 7}, format="json", headers={"If-Match": tag})
+    assert edited.status_code == 200, edited.content
 
 
 def test_that_it_ran_and_fired_meanwhile_is_no_edit(client: APIClient, owner: User) -> None:

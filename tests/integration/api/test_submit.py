@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 
 from jobs import storage
 from jobs.models import Artifact, Dependency, Execution, Job, JobVersion, Schedule
+from jobs.services import calendars, secrets, teams
 from jobs.states import State
 from tests.factories import make_job
 from tests.integration.api.conftest import API, execution_of, job_body
@@ -107,6 +108,28 @@ def test_every_field_is_stored_and_shown(submit: Submit, client: APIClient) -> N
     assert shown["status"] == "scheduled"
     assert shown.pop("warnings") == []
     assert client.get(f"{API}/jobs/{shown['id']}").json() == shown
+
+
+def test_the_answer_is_what_a_reader_is_shown(submit: Submit, client: APIClient, owner: User) -> None:
+    calendars.create_calendar(owner=owner, name="holidays", dates=[date(2030, 1, 1)])
+    secrets.create_secret(owner=owner, name="db", value="hunter2")
+    teams.create_team(name="ops", members=[owner.username])
+    first, file = submit(name="first"), submit(script="a file")["artifact"]
+    at = (datetime.now(UTC) + timedelta(days=3)).isoformat()
+    bodies: list[dict[str, Any]] = [
+        {},
+        {"team": "ops", "stdin": "text", "inputs": [{"path": "b", "artifact": file}, {"path": "a", "artifact": file}]},
+        {"secrets": [{"name": "db", "file": "key"}, {"name": "db", "env": "DB"}], "overlap": "skip"},
+        {"dependencies": [{"job": first["id"], "condition": "failure"}], "delivery": "at_most_once"},
+        {"schedules": [{"delay_seconds": 1.5}, {"every_seconds": 1.25, "jitter_seconds": 3}, {"at": at}]},
+        {"schedules": [{"solar": "sunset 48.85,2.35", "max_count": 2}, {"cron": "@daily", "ends_at": at}]},
+        {"schedules": [{"cron": "H 3 * * *", "calendar": "holidays", "excluded_dates": ["2031-05-01", "2031-05-01"]}]},
+    ]
+
+    for body in bodies:
+        answered = submit(**body)
+        answered.pop("warnings")
+        assert client.get(f"{API}/jobs/{answered['id']}").json() == answered, body
 
 
 def test_defaults(submit: Submit) -> None:
