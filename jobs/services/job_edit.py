@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from enum import Enum
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from uuid import UUID
 from jobs.errors import InvalidInput
 from jobs.models import Delivery, Overlap
 from jobs.recurrence import CatchUp, Kind
-from jobs.retry_policy import parse_retry_policy
+from jobs.retry_policy import parse_retry_policy, policy_values
 from jobs.services.job_spec import DependencySpec, InputSpec, JobSpec, ScheduleSpec, SecretSpec
 
 
@@ -91,7 +91,7 @@ class JobEdit:
         if self.requirements is not KEEP:
             given["requirements"] = replace(present.requirements, **dict(self.requirements))  # type: ignore[arg-type]
         if self.retry is not KEEP:
-            given["retry"] = parse_retry_policy(asdict(present.retry) | dict(self.retry))
+            given["retry"] = parse_retry_policy(policy_values(present.retry) | dict(self.retry))
         if self.schedules is not KEEP:
             given["schedules"] = merged_schedules(schedules, self.schedules)
         return replace(present, **given)

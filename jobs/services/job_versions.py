@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.contrib.auth.models import User
 
 from jobs.errors import InvalidInput
 from jobs.models import Artifact, Job, JobVersion, Queue, VersionInput
-from jobs.retry_policy import parse_retry_policy
+from jobs.retry_policy import parse_retry_policy, policy_values
 from jobs.services.artifacts import hold_artifacts, store_script, store_scripts, use_artifact, use_artifacts
 from jobs.services.job_spec import InputSpec, JobSpec, SecretSpec
 from jobs.services.secret_grants import grants_of, store_grants
@@ -38,7 +38,7 @@ def version_fields(spec: JobSpec, queue: Queue, artifact: Artifact) -> VersionFi
         "resources": dict(spec.requirements.resources),
         "timeout_seconds": spec.timeout_seconds,
         "deadline_seconds": spec.deadline_seconds,
-        "retry": asdict(spec.retry),
+        "retry": policy_values(spec.retry),
         "max_concurrency": spec.max_concurrency,
         "overlap": spec.overlap,
         "delivery": spec.delivery,
@@ -50,7 +50,8 @@ def put_in_force(job: Job, wanted: VersionFields, inputs: Inputs, secrets: Seque
     """Gives the job this version, unless the one in force says the same; the caller holds the job's lock."""
     current = job.current_version
     if current is not None:
-        said = {name: getattr(current, name) for name in wanted} | {"retry": asdict(parse_retry_policy(current.retry))}
+        said = {name: getattr(current, name) for name in wanted}
+        said["retry"] = policy_values(parse_retry_policy(current.retry))
         if said == wanted and inputs_of(current) == inputs and grants_of(current) == set(secrets):
             return
     number = 1 if current is None else current.number + 1

@@ -150,12 +150,12 @@ def put_in_force(changes: Sequence[Change], now: datetime) -> None:
         ends[_end(change, now)].append(change.old)
     for end, rows in ends.items():
         schedules.end_versions(rows, end)
-    schedules.begin_versions([c.new for c in moving.values() if not c.paused], now)
-    schedules.begin_versions([c.new for c in moving.values() if c.paused], now, paused=True)
     written = [{name: getattr(change.new, name) for name in _WRITTEN} for change in changes]
     if written:
         # As text, moments keep their microseconds, which Django's own encoder cuts off.
         sql.execute("rewrite_schedules", {"rows": json.dumps(written, default=str)})
+    schedules.begin_versions([c.new for c in moving.values() if not c.paused], now)
+    schedules.begin_versions([c.new for c in moving.values() if c.paused], now, paused=True)
 
 
 def _rearm(change: Change, paused_since: datetime | None, now: datetime) -> None:

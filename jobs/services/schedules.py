@@ -8,14 +8,14 @@ recompute them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Max
 
+from jobs import sql
 from jobs.errors import InvalidInput
 from jobs.models import Calendar, DroppedRange, DropReason, Execution, Job, Schedule, ScheduleVersion
 from jobs.models.ids import new_id
@@ -124,7 +124,7 @@ def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, pa
 def store_schedules(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
     """New ones, of any number of jobs."""
     insert_rows(planned)
-    _store_versions(planned, {}, now, paused=paused)
+    begin_versions(planned, now, paused=paused)
 
 
 def pause_schedules(job: Job) -> datetime:
@@ -246,33 +246,11 @@ def drop_paused(schedule: Schedule, after: datetime, until: datetime) -> int:
 
 
 def begin_versions(rows: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
-    numbers = dict(
-        ScheduleVersion.objects.filter(schedule__in=rows).values_list("schedule_id").annotate(last=Max("number"))
-    )
-    _store_versions(rows, numbers, now, paused=paused)
-
-
-def _store_versions(rows: Sequence[Schedule], numbers: Mapping[UUID, int], now: datetime, *, paused: bool) -> None:
-    """`numbers`: of the last one of each that has any."""
-    versions = [
-        ScheduleVersion(
-            schedule=schedule,
-            number=numbers.get(schedule.id, 0) + 1,
-            from_at=now if paused else boundary(schedule, now),
-            paused=paused,
-            kind=schedule.kind,
-            expression=schedule.expression,
-            timezone=schedule.timezone,
-            starts_at=schedule.starts_at,
-            ends_at=schedule.ends_at,
-            jitter_seconds=schedule.jitter_seconds,
-            excluded_dates=schedule.excluded_dates,
-            max_count=schedule.max_count,
-            settled_before=schedule.settled_count,
-        )
-        for schedule in rows
-    ]
-    insert_rows(versions)
+    """Of rows as they are stored."""
+    if rows:
+        of = [schedule.id for schedule in rows]
+        parameters = {"ids": [new_id() for _ in of], "schedules": of, "now": now, "paused": paused}
+        sql.execute("begin_schedule_versions", parameters)
 
 
 def end_versions(rows: Sequence[Schedule], at: datetime) -> None:
