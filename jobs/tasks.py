@@ -20,6 +20,7 @@ from jobs.services import (
     partitions,
     repeating,
     retention,
+    tokens,
 )
 from jobs.services.database import bounded
 
@@ -49,11 +50,13 @@ def index_logs() -> dict[str, object]:
 @shared_task(name="jobs.prune_history")
 def prune_history() -> dict[str, object]:
     pruned = retention.prune_history(retention=_retention())
-    changes = audit_trail.prune_entries(retention=timedelta(days=settings.PUNCTUAL_AUDIT_DAYS))
+    audited = timedelta(days=settings.PUNCTUAL_AUDIT_DAYS)
+    changes = audit_trail.prune_entries(retention=audited)
     return asdict(pruned) | {
         "horizon": pruned.horizon.isoformat(),
         "answers": repeating.forget_answers(),
         "changes": asdict(changes),
+        "tokens": tokens.forget_tokens(retention=audited),
     }
 
 

@@ -15,6 +15,7 @@ from rest_framework import serializers
 
 from jobs import conf
 from jobs.api.fields import (
+    BoundedDictField,
     BoundedListField,
     IdField,
     InstantField,
@@ -112,7 +113,12 @@ class OfferInput(StrictSerializer):
     disk_mb = WholeNumberField(min_value=0, max_value=LARGEST_INTEGER)
     capabilities = BoundedListField(child=NameField(max_length=63), default=list, max_length=64)
     details = DescriptionField(default=dict)
-    resources = serializers.DictField(child=WholeNumberField(min_value=0, max_value=MAX_AMOUNT), default=dict)
+    resources = BoundedDictField(
+        max_length=conf.MAX_RESOURCES,
+        too_many=f"Give at most {conf.MAX_RESOURCES} of them.",
+        child=WholeNumberField(min_value=0, max_value=MAX_AMOUNT),
+        default=dict,
+    )
     refusal = TextField(
         default="",
         allow_blank=True,
@@ -121,8 +127,6 @@ class OfferInput(StrictSerializer):
     )
 
     def validate_resources(self, value: dict[str, int]) -> dict[str, int]:
-        if len(value) > conf.MAX_RESOURCES:
-            raise serializers.ValidationError(f"Give at most {conf.MAX_RESOURCES} of them.")
         for name in value:
             if not is_resource_name(name):
                 raise serializers.ValidationError(

@@ -28,6 +28,8 @@ from jobs.storable import UNREADABLE_NAME, is_readable_name
 logger = logging.getLogger(__name__)
 
 PREFIX = "pun_"
+_BATCH_ROWS = 1000
+_MOST_BATCHES = 100
 
 
 def new_secret() -> str:
@@ -114,6 +116,22 @@ def revoke_token(token_id: UUID) -> bool:
         ApiToken.objects.filter(id=token_id).update(revoked_at=Now())
         record("token.revoked", token, owner_id=token.owner_id)
     return True
+
+
+def forget_tokens(*, retention: timedelta) -> int:
+    """Deletes those that have been over for so long, in small transactions; what is left is for the next run.
+
+    Every login makes one. As long as the audit may name one it stays in the list.
+    """
+    horizon, forgotten = database_now() - retention, 0
+    over = ApiToken.objects.filter(Q(revoked_at__lt=horizon) | Q(expires_at__lt=horizon)).order_by("id")
+    for _ in range(_MOST_BATCHES):
+        with transaction.atomic(), bounded(statement_seconds=10):
+            gone, _ = ApiToken.objects.filter(id__in=list(over.values_list("id", flat=True)[:_BATCH_ROWS])).delete()
+        forgotten += gone
+        if gone < _BATCH_ROWS:
+            break
+    return forgotten
 
 
 def find_token(secret: str) -> ApiToken:

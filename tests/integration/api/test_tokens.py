@@ -19,6 +19,7 @@ from jobs import conf
 from jobs.models import ApiToken, TokenScope
 from jobs.services import logins
 from jobs.services.tokens import digest_of, find_token, in_force, new_secret, note_use, store_token
+from jobs.tasks import prune_history
 from tests.factories import make_user
 from tests.integration.api.conftest import API, client_of
 from tests.integration.api.rest_workers import NAME_TAKEN, join, offer, worker_client
@@ -330,3 +331,23 @@ def test_the_admin_revives_no_token_and_lets_none_live_too_long(owner: User) -> 
     for wrong in wrongs:
         root.post("/admin/jobs/apitoken/add/", later | {"owner": owner.pk, "name": "wrong"} | wrong)
     assert not ApiToken.objects.exclude(name="x").exists()
+
+
+def test_what_has_been_over_for_long_leaves_the_list(
+    client: APIClient, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.services.tokens._BATCH_ROWS", 1)
+    now = datetime.now(UTC)
+    for days, fields in (
+        (401, {"revoked_at": None}),
+        (399, {"revoked_at": None}),
+        (401, {"expires_at": None}),
+        (399, {"expires_at": None}),
+    ):
+        token = store_token(owner=owner, name=f"{min(fields)} {days}", secret=new_secret())
+        ended = now - timedelta(days=days)
+        ApiToken.objects.filter(id=token.id).update(**{"revoked_at": ended, "expires_at": ended} | fields)
+
+    assert prune_history()["tokens"] == 2
+    left = {each["name"] for each in client.get(f"{API}/tokens").json()["results"]}
+    assert left == {"test", "revoked_at 399", "expires_at 399"}
