@@ -1,6 +1,6 @@
 """How fast jobs are taken over HTTP, one a request and a thousand a request, beside a bare COPY of the same rows.
 
-python -m benchmarks.submitting [--seconds 10] [--bulks 10]
+python -m benchmarks.submitting [--seconds 10] [--rounds 7] [--bulks 8]
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from benchmarks.measured_process import MeasuredProcess
 from benchmarks.verdict import Target, conclude, machine, percentile
 
 CLIENTS = 4
-BULK_CLIENTS = 2
 JOBS_A_BULK = 1000
+FLOOR_COPIES = 3
 READY_SECONDS = 30.0
 # A job with a schedule is a row in each of these.
 TABLES = ("jobs_job", "jobs_jobversion", "jobs_schedule", "jobs_scheduleversion")
@@ -35,7 +35,8 @@ TABLES = ("jobs_job", "jobs_jobversion", "jobs_schedule", "jobs_scheduleversion"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10, help="of single submissions")
-    parser.add_argument("--bulks", type=int, default=10, help="requests of a thousand jobs, of each client")
+    parser.add_argument("--rounds", type=int, default=7, help="of bulk submissions and bare copies, in turns")
+    parser.add_argument("--bulks", type=int, default=8, help="requests of a thousand jobs in each round")
     options = parser.parse_args()
     about = machine()
     with laboratory() as room:
@@ -47,11 +48,11 @@ def main() -> int:
             _single(port, token, 1)  # the first requests load what others find loaded
             say("single submissions")
             times = _single(port, token, options.seconds)
-            say("bulk submissions")
-            bulks, bulk_seconds = _bulk(port, token, options.bulks)
-        say("bare copies")
-        floor = _floor(room, rounds=max(3, options.bulks // 2))
-    bulk_per_s = bulks * JOBS_A_BULK / bulk_seconds
+            say("bulk submissions and bare copies")
+            body = _bulk_body()
+            _Caller(port, token).post("jobs/bulk", body)
+            rounds = [(_bulk(port, token, body, options.bulks), _floor(room)) for _ in range(options.rounds)]
+    bulk_per_s = statistics.median(bulk for bulk, _ in rounds)
     result = {
         "benchmark": "submitting",
         **about,
@@ -59,9 +60,9 @@ def main() -> int:
         "single_ms": {"p50": round(percentile(times, 0.5) * 1000, 1), "p99": round(percentile(times, 0.99) * 1000, 1)},
         "clients": CLIENTS,
         "bulk_jobs_per_s": round(bulk_per_s),
-        "bulk_clients": BULK_CLIENTS,
-        "floor_jobs_per_s": round(floor),
-        "bulk_share_of_floor": round(bulk_per_s / floor, 2),
+        "bulk_rounds": [round(bulk) for bulk, _ in rounds],
+        "floor_jobs_per_s": round(statistics.median(floor for _, floor in rounds)),
+        "bulk_share_of_floor": round(statistics.median(bulk / floor for bulk, floor in rounds), 2),
     }
     return conclude(result, {"bulk_jobs_per_s": Target(bulk_per_s, at_least=2000)})
 
@@ -129,18 +130,22 @@ def _single(port: int, token: str, seconds: float) -> list[float]:
     return times
 
 
-def _bulk(port: int, token: str, bulks: int) -> tuple[int, float]:
-    body = json.dumps({"jobs": [_body(f"bulk-{n}") for n in range(JOBS_A_BULK)]}).encode()
-    _Caller(port, token).post("jobs/bulk", body)
+def _bulk_body() -> bytes:
+    return json.dumps({"jobs": [_body(f"bulk-{n}") for n in range(JOBS_A_BULK)]}).encode()
+
+
+def _bulk(port: int, token: str, body: bytes, bulks: int) -> float:
+    """Jobs a second. The kernel chooses the web process of each client: who is on the idler one sends more of them."""
+    left = iter(range(bulks))
 
     def call() -> None:
         caller = _Caller(port, token)
-        for _ in range(bulks):
+        for _ in left:
             caller.post("jobs/bulk", body)
 
     began = time.monotonic()
-    _together([call] * BULK_CLIENTS)
-    return bulks * BULK_CLIENTS, time.monotonic() - began
+    _together([call] * CLIENTS)
+    return bulks * JOBS_A_BULK / (time.monotonic() - began)
 
 
 def _together(calls: list[Callable[[], None]]) -> None:
@@ -161,12 +166,12 @@ def _together(calls: list[Callable[[], None]]) -> None:
         raise failed[0]
 
 
-def _floor(room: Laboratory, *, rounds: int) -> float:
+def _floor(room: Laboratory) -> float:
     """The rows of a thousand jobs that bulk submission has stored, with new ids, a COPY a table, one transaction."""
     with psycopg.connect(room.database_url) as database:
         jobs = [row[0] for row in database.execute("SELECT id FROM jobs_job ORDER BY id DESC LIMIT 1000")]
         rates = []
-        for _ in range(rounds):
+        for _ in range(FLOOR_COPIES):
             renamed: dict[UUID, UUID] = {}  # so that copies refer to copies
             statements = [_copies(database, table, jobs, renamed) for table in TABLES]
             began = time.monotonic()
