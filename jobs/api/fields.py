@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -106,6 +107,14 @@ class TextField(serializers.CharField):
 
     def __init__(self, *, max_length: int | None = None, allow_blank: bool = False, **options: object) -> None:
         super().__init__(max_length=max_length, allow_blank=allow_blank, trim_whitespace=False, **options)  # type: ignore[arg-type]
+        self._is_plain = type(self) is TextField and "validators" not in options
+        self._most = sys.maxsize if max_length is None else max_length
+
+    def run_validation(self, data: Any = empty) -> Any:
+        # What most texts are costs least: nothing that a check of DRF's would refuse.
+        if self._is_plain and type(data) is str and 0 < len(data) <= self._most and data.isascii() and "\0" not in data:
+            return data
+        return super().run_validation(data)
 
     def to_internal_value(self, data: object) -> str:
         if not isinstance(data, str):
