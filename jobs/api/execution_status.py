@@ -77,7 +77,8 @@ class ExecutionDetail(ApiView):
             return answer_events(request, changes.look, partial(take_seat, execution_id))
 
         def is_news(body: bytes) -> bool:
-            return has_ended(body) if "If-None-Match" not in request.headers else _is_other(request, body)
+            # What has ended does not change while one waits, though somebody may settle it later.
+            return has_ended(body) or ("If-None-Match" in request.headers and _is_other(request, body))
 
         return show_rendered(request, await_news(execution_id, read, is_news, seconds=int(str(query["wait"]))))
 

@@ -208,24 +208,28 @@ class PauseInput(StrictSerializer):
 
 
 class JobPause(ApiView):
-    @extend_schema(operation_id="jobs_pause", summary="Pause a job", request=PauseInput, responses=JobOutput)
+    @extend_schema(
+        operation_id="jobs_pause", summary="Pause a job", parameters=[IF_MATCH], request=PauseInput, responses=JobOutput
+    )
     def post(self, request: Request, job_id: UUID) -> Response:
         """Its schedules do not fire until it is resumed; what was fired before runs on. Again: the note changes."""
         body = read_body(PauseInput, request)
         user = user_of(request)
         find_job(user, job_id)
-        commands.pause_job(job_id, note=str(body["note"]))
+        commands.pause_job(job_id, note=str(body["note"]), when_locked=_unless_edited(request, job_id))
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
 
 class JobResume(ApiView):
-    @extend_schema(operation_id="jobs_resume", summary="Resume a job", request=None, responses=JobOutput)
+    @extend_schema(
+        operation_id="jobs_resume", summary="Resume a job", parameters=[IF_MATCH], request=None, responses=JobOutput
+    )
     def post(self, request: Request, job_id: UUID) -> Response:
         """Its schedules fire again from now on; the instants of the pause are counted as dropped. Twice is once."""
         read_body(NoInput, request)
         user = user_of(request)
         find_job(user, job_id)
-        commands.resume_job(job_id)
+        commands.resume_job(job_id, when_locked=_unless_edited(request, job_id))
         return Response(JobOutput(jobs_of(user).get(id=job_id)).data)
 
 

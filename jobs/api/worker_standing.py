@@ -30,6 +30,7 @@ from jobs.api.worker_input import (
     offer_of,
     usage_of,
 )
+from jobs.errors import StaffOnly
 from jobs.models import ApiToken, Worker
 from jobs.protocol import PROTOCOL_VERSION, Claimed, Registration
 from jobs.services import leases
@@ -213,7 +214,7 @@ class WorkerDrain(ApiView):
         elif isinstance(request.user, User) and request.user.is_staff:
             worker = find(Worker.objects.all(), worker_id)
         else:
-            raise exceptions.PermissionDenied("Only staff may drain a worker.")
+            raise StaffOnly("Only staff may drain a worker.")
         standing = Registration(worker.id, int(str(values.get("incarnation", worker.incarnation))))
         if is_worker_token(request):
             leases.drain_worker(standing)

@@ -16,12 +16,14 @@ MAX_WORKERS_SHOWN = 50
 def gates_of(demand: Demand, shape: Shape, fleet: Fleet, active: Mapping[UUID | int, int]) -> list[Gate]:
     """As things stand when its turn has come: after whatever goes before it."""
     capable = fleet.capable(demand, shape)
+    pinned = _pin_gates(demand, fleet)
     return [
         _limit_gate("queue_limit", "queue", demand.queue_id, demand.queue_room, active),
         _limit_gate("job_limit", "job", demand.job_id, demand.job_room, active),
         _limit_gate("owner_limit", "owner", demand.owner_id, demand.owner_room, active),
-        *_pin_gates(demand, fleet),
-        _capability_gate(demand, shape, fleet, capable),
+        *pinned,
+        # What a worker that is not there offers is not known.
+        *([_capability_gate(demand, shape, fleet, capable)] if all(gate.open for gate in pinned) else []),
         *_worker_gates(shape, fleet, capable),
     ]
 

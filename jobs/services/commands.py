@@ -70,10 +70,11 @@ def delete_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambd
         record("job.deleted", job, owner_id=job.owner_id, before=before, after=_told(job) | stopped | {"deleted": True})
 
 
-def pause_job(job_id: UUID, *, note: str) -> None:
+def pause_job(job_id: UUID, *, note: str, when_locked: Callable[[], None] = lambda: None) -> None:
     """Its schedules do not fire until it is resumed; what was fired before runs on. Again: only the note changes."""
     with transaction.atomic(), bounded(statement_seconds=10):
         job = lock_job_and_schedules(job_id)
+        when_locked()
         if job.state == JobState.CANCELLED:
             raise Conflict("The job is cancelled; there is nothing to pause.")
         before = _told(job)
@@ -85,10 +86,11 @@ def pause_job(job_id: UUID, *, note: str) -> None:
         record("job.paused", job, owner_id=job.owner_id, before=before, after=_told(job))
 
 
-def resume_job(job_id: UUID) -> None:
+def resume_job(job_id: UUID, *, when_locked: Callable[[], None] = lambda: None) -> None:
     """Its schedules fire again from now on; the instants of the pause are counted as dropped. Twice is once."""
     with transaction.atomic(), bounded(statement_seconds=60):
         job = lock_job_and_schedules(job_id)
+        when_locked()
         if job.state == JobState.CANCELLED:
             raise Conflict("The job is cancelled; submit it anew to run it.")
         if job.state == JobState.PAUSED:

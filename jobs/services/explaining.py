@@ -152,10 +152,26 @@ def _refusal_gates(execution: Execution) -> Iterator[Gate]:
         yield Gate("refusal", False, f"{worker.name} refuses work. {worker.refusal}", None, None, [worker.id])
 
 
+def _standing_of(worker_id: UUID | None) -> str:
+    """Of the only worker that it may run on, which takes nothing."""
+    worker = Worker.objects.filter(id=worker_id).first()
+    if worker is None:
+        return "The worker that it is to run on is gone; cancel it, or run the job anew on another."
+    match worker.status:
+        case WorkerStatus.DRAINING:
+            return f"{worker.name}, which it is to run on, is draining: it takes nothing until it is started again."
+        case WorkerStatus.SUSPECT:
+            return f"{worker.name}, which it is to run on, is suspect."
+        case _:
+            return f"{worker.name}, which it is to run on, is not online; it is waited for."
+
+
 def _with_holders(gate: Gate, execution: Execution) -> Gate:
     """The plan knows how much room is left; who has the rest is told here."""
     rows = Execution.objects.filter(state__in=values(ACTIVE))
     match gate.name:
+        case "worker" if not gate.open:
+            return replace(gate, words=_standing_of(execution.pinned_worker_id))
         case "queue_limit":
             what, most, rows = "queue", execution.queue.max_concurrency, rows.filter(queue_id=execution.queue_id)
         case "job_limit":

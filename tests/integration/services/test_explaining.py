@@ -223,7 +223,19 @@ def test_a_pinned_worker_that_is_away_is_told() -> None:
     Execution.objects.update(pinned_worker_id=away.worker_id)
     gate = gate_of(execution, "worker")
     assert (gate.open, gate.holders) == (False, [away.worker_id])
-    assert "the worker that it is to run on is not online" in explain_execution(execution.id).words
+    explained = explain_execution(execution.id)
+    assert "the worker that it is to run on is not online" in explained.words
+    assert "capability" not in {gate.name for gate in explained.gates}, "what it offers is not known"
+
+
+def test_why_a_pinned_worker_takes_nothing_is_told() -> None:
+    worker = make_worker(name="machine-2")
+    execution = make_execution()
+    Execution.objects.update(pinned_worker_id=worker.worker_id)
+    for status, words in (("draining", "is draining"), ("suspect", "is suspect"), ("lost", "is not online")):
+        Worker.objects.update(status=status)
+        told = gate_of(execution, "worker").words
+        assert told.startswith(f"machine-2, which it is to run on, {words}"), told
 
 
 def test_for_whom_a_worker_is_kept() -> None:
