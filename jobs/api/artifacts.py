@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
-from jobs.api.fields import PatternField, StrictSerializer, WholeNumberField
+from jobs.api.fields import Sha256Field, StrictSerializer, WholeNumberField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
@@ -26,7 +26,7 @@ from jobs.services.artifacts import announce_artifact, complete_artifact
 
 
 class ArtifactInput(StrictSerializer):
-    sha256 = PatternField(r"^[0-9a-f]{64}\Z", help_text="Of the bytes, in lower-case hexadecimal.")
+    sha256 = Sha256Field(help_text="Of the bytes, in lower-case hexadecimal.")
     size = WholeNumberField(min_value=1, max_value=conf.MAX_ARTIFACT_BYTES)
 
 

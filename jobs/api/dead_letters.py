@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.executions import executions_of
+from jobs.api.fields import OneOfField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.repeating import Create, repeatable
@@ -24,7 +25,7 @@ from jobs.services.execution_lists import ExecutionFilters, list_executions
 
 class DeadLetterQuery(PageQuery):
     job_id = serializers.UUIDField(required=False, help_text="Of this job.")
-    status = serializers.ChoiceField(
+    status = OneOfField(
         DeadLetter.values, default=DeadLetter.OPEN.value, help_text="What became of them; `open`: nothing yet."
     )
 

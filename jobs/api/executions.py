@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import storage
-from jobs.api.fields import InstantField
+from jobs.api.fields import InstantField, OneOfField
 from jobs.api.jobs import NoInput, check_owner
 from jobs.api.queries import PageQuery, Ranges, page_of, results_of
 from jobs.api.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
@@ -37,7 +37,7 @@ class ExecutionQuery(Ranges, PageQuery):
 
     job_id = serializers.UUIDField(required=False, help_text="Of this job.")
     worker_id = serializers.UUIDField(required=False, help_text="That this worker holds, or held last.")
-    status = serializers.ChoiceField([s.value for s in State], required=False, help_text="Those that stand so.")
+    status = OneOfField([s.value for s in State], required=False, help_text="Those that stand so.")
     queue = serializers.CharField(required=False, max_length=63, help_text="The name of their queue.")
     owner = serializers.CharField(
         required=False, max_length=150, help_text="A user's name; of others, what they share with you."
@@ -48,9 +48,7 @@ class ExecutionQuery(Ranges, PageQuery):
     scheduled_to = InstantField(required=False, help_text="For an instant before this one.")
     ended_from = InstantField(required=False, help_text="Ended at this instant or later.")
     ended_to = InstantField(required=False, help_text="Ended before this instant.")
-    ordering = serializers.ChoiceField(
-        list(ORDERS), default="-created", help_text="By `ended_at` only those that have ended."
-    )
+    ordering = OneOfField(list(ORDERS), default="-created", help_text="By `ended_at` only those that have ended.")
 
 
 def executions_of(user: User) -> QuerySet[Execution]:

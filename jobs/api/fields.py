@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cached_property
 from itertools import islice
@@ -16,10 +16,14 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty, get_error_detail
+from rest_framework.settings import api_settings
 
 from jobs.storable import UNREADABLE_NAME, is_readable_name
 
 _NUMERAL = re.compile(r"-?[0-9]{1,20}")
+
+# As JSON calls them.
+_KINDS = {str: "a text", int: "a number", float: "a number", bool: "a truth value", list: "a list", type(None): "null"}
 
 AnyField = serializers.Field[Any, Any, Any, Any]
 Check = Callable[[Any], Any]
@@ -35,7 +39,10 @@ class StrictSerializer(serializers.Serializer[object]):
 
     def to_internal_value(self, data: object) -> object:
         if not isinstance(data, Mapping):
-            return super().to_internal_value(data)
+            given = _KINDS.get(type(data), "that")
+            raise serializers.ValidationError(
+                {api_settings.NON_FIELD_ERRORS_KEY: [f"Give an object here, with fields: not {given}."]}
+            )
         if not data.keys() <= self._inputs.keys():
             # Not all of them: each is told in some hundred bytes, and a body may have a million.
             unknown = list(islice((str(name) for name in data if name not in self._inputs), MAX_UNKNOWN_TOLD))
@@ -174,16 +181,30 @@ class DayField(serializers.DateField):
         return super().to_internal_value(value)
 
 
+class OneOfField(serializers.ChoiceField):
+    """A choice that says what there is to choose from."""
+
+    def __init__(self, choices: Sequence[Any], **options: Any) -> None:
+        super().__init__(choices, **options)
+        self.error_messages["invalid_choice"] = f"This is none of {', '.join(map(str, self.choices))}."
+
+
 class PatternField(serializers.RegexField):
     """Text of this form: a number has none, though its digits might."""
 
-    def __init__(self, pattern: str, **options: Any) -> None:
-        super().__init__(pattern, trim_whitespace=False, **options)
+    def __init__(self, pattern: str, *, sentence: str, **options: Any) -> None:
+        super().__init__(pattern, trim_whitespace=False, error_messages={"invalid": sentence}, **options)
 
     def to_internal_value(self, data: object) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class Sha256Field(PatternField):
+    def __init__(self, **options: Any) -> None:
+        sentence = "A SHA-256 is 64 digits in lower-case hexadecimal, as sha256sum prints it."
+        super().__init__(r"^[0-9a-f]{64}\Z", sentence=sentence, **options)
 
 
 class NameField(TextField):

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.api.fields import OneOfField
 from jobs.api.queries import PageQuery, page_of
 from jobs.api.representations import WorkerOutput
 from jobs.api.views import ApiView, find, page, read_query
@@ -16,7 +17,7 @@ from jobs.models import Worker, WorkerStatus
 
 
 class WorkerQuery(PageQuery):
-    status = serializers.ChoiceField(WorkerStatus.values, required=False, help_text="Those that stand so.")
+    status = OneOfField(WorkerStatus.values, required=False, help_text="Those that stand so.")
     capabilities = serializers.CharField(required=False, help_text="Able to do all of these, such as bash,python.")
 
 

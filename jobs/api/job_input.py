@@ -16,6 +16,7 @@ from jobs.api.fields import (
     IdField,
     InstantField,
     NumberField,
+    OneOfField,
     StrictSerializer,
     TextField,
     TruthField,
@@ -46,7 +47,7 @@ class ScheduleInput(StrictSerializer):
     jitter_seconds = NumberField(
         default=0, min_value=0, max_value=DAY_SECONDS, help_text="Each instant fires up to so much later."
     )
-    catch_up = serializers.ChoiceField(
+    catch_up = OneOfField(
         [c.value for c in CatchUp],
         default=CatchUp.LATEST.value,
         help_text="Which instants that passed while nothing could fire are made up for.",
@@ -83,7 +84,7 @@ class ScheduleInput(StrictSerializer):
 
 class DependencyInput(StrictSerializer):
     job = IdField()
-    condition = serializers.ChoiceField(Condition.values, default=Condition.SUCCESS.value)
+    condition = OneOfField(Condition.values, default=Condition.SUCCESS.value)
 
 
 class InputInput(StrictSerializer):
@@ -138,7 +139,7 @@ class RetryInput(StrictSerializer):
         help_text="Any but these; instead of on_exit_codes.",
     )
     on_reasons = BoundedListField(
-        child=serializers.ChoiceField(RETRY_REASONS),
+        child=OneOfField(RETRY_REASONS),
         max_length=MAX_EXIT_CODES,
         required=False,
         allow_null=True,
@@ -148,7 +149,7 @@ class RetryInput(StrictSerializer):
 
 class JobInput(StrictSerializer):
     name = TextField(max_length=200)
-    runtime = serializers.ChoiceField(RUNTIMES, help_text="What runs the program; `binary`: it runs by itself.")
+    runtime = OneOfField(RUNTIMES, help_text="What runs the program; `binary`: it runs by itself.")
     script = TextField(required=False, help_text=f"The program's text, at most {conf.MAX_SCRIPT_BYTES} bytes.")
     artifact = IdField(required=False, help_text="An uploaded artifact, instead of a script.")
     args = BoundedListField(
@@ -201,10 +202,10 @@ class JobInput(StrictSerializer):
         max_value=LARGEST_INTEGER,
         help_text="How many of its executions run at once; null: no limit.",
     )
-    overlap = serializers.ChoiceField(
+    overlap = OneOfField(
         Overlap.values, default=Overlap.QUEUE.value, help_text="What a firing does while as many run as may."
     )
-    delivery = serializers.ChoiceField(
+    delivery = OneOfField(
         Delivery.values,
         default=Delivery.AT_LEAST_ONCE.value,
         help_text="Whether an attempt that was lost with its worker is followed by another.",

@@ -23,7 +23,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.conditional import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED, show, tag_of, unless_edited
-from jobs.api.fields import IdField, NumeralField, StrictSerializer, TextField
+from jobs.api.fields import IdField, NumeralField, OneOfField, StrictSerializer, TextField
 from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
@@ -52,7 +52,7 @@ _FILTERS = {each.name for each in fields(JobFilters)}
 
 
 class JobQuery(PageQuery):
-    status = serializers.ChoiceField([s.value for s in JobStatus], required=False, help_text="Those that stand so.")
+    status = OneOfField([s.value for s in JobStatus], required=False, help_text="Those that stand so.")
     queue = serializers.CharField(required=False, max_length=63, help_text="The name of their queue.")
     priority = NumeralField(required=False, min_value=0, max_value=9, help_text="Exactly this one.")
     owner = serializers.CharField(
@@ -62,7 +62,7 @@ class JobQuery(PageQuery):
     search = serializers.CharField(required=False, max_length=200, help_text="Part of the name, in any case.")
     name = serializers.CharField(required=False, max_length=200, trim_whitespace=False, help_text="The whole name.")
     deleted = serializers.BooleanField(default=False, help_text="Those that were deleted, instead of the others.")
-    ordering = serializers.ChoiceField(
+    ordering = OneOfField(
         list(ORDERS), default="-created", help_text="By `next_fire` only those that fire again; jitter counts."
     )
 

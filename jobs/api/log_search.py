@@ -14,7 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import InstantField, NumeralField, StrictSerializer
+from jobs.api.fields import InstantField, NumeralField, OneOfField, StrictSerializer
 from jobs.api.pagination import DEFAULT_LIMIT, MAX_LIMIT, next_path
 from jobs.api.queries import Ranges, results_of
 from jobs.api.views import ApiView, find, read_query, user_of
@@ -35,12 +35,12 @@ class LogSearchQuery(Ranges, StrictSerializer):
         help_text=f"{MIN_CHARACTERS} to {MAX_CHARACTERS} characters: words and "
         '"phrases" that stand on one line, -word for one that must not; with mode=substring, taken as it is written.',
     )
-    mode = serializers.ChoiceField(
+    mode = OneOfField(
         [mode.value for mode in Mode], default=Mode.WORDS.value, help_text="Whole words, or any part of a line."
     )
     job_id = serializers.UUIDField(required=False, help_text="Only logs of this job.")
     to = InstantField(required=False, help_text="Only lines written until then.")
-    stream = serializers.ChoiceField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
+    stream = OneOfField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
     owner = NumeralField(required=False, min_value=1, max_value=MAX_NUMBER, help_text="Of this user only; for staff.")
     limit = NumeralField(default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="At most so many lines.")
     cursor = serializers.CharField(

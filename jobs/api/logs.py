@@ -21,7 +21,7 @@ from jobs import conf
 from jobs.api.event_stream import LAST_EVENT_ID, NOTHING_MORE, StreamedEventOutput, answer_events, last_event_id
 from jobs.api.execution_status import read_status
 from jobs.api.executions import executions_of
-from jobs.api.fields import NumeralField, StrictSerializer
+from jobs.api.fields import NumeralField, OneOfField, StrictSerializer
 from jobs.api.log_stream import LogReader, show_chunk
 from jobs.api.queries import results_of
 from jobs.api.representations import LogChunkOutput
@@ -37,8 +37,8 @@ BROKEN_OFF = b"\n[punctual: the rest of this log could not be read; ask again]\n
 class LogQuery(StrictSerializer):
     attempt = NumeralField(required=False, min_value=1, max_value=2**31 - 1, help_text="Default: the latest.")
     after = NumeralField(default=-1, min_value=-1, max_value=2**31 - 1, help_text="Only what follows this sequence.")
-    stream = serializers.ChoiceField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
-    format = serializers.ChoiceField(["text", "json"], default="text", help_text="`json`: chunks with their times.")
+    stream = OneOfField(["stdout", "stderr"], required=False, help_text="Only this one; default: both.")
+    format = OneOfField(["text", "json"], default="text", help_text="`json`: chunks with their times.")
     wait = NumeralField(
         default=0,
         min_value=0,

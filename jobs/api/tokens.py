@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import conf
-from jobs.api.fields import InstantField, NameField, StrictSerializer, TextField, WholeNumberField
+from jobs.api.fields import InstantField, NameField, OneOfField, StrictSerializer, TextField, WholeNumberField
 from jobs.api.jobs import NoInput
 from jobs.api.origin import address_of
 from jobs.api.permissions import scope_of
@@ -32,7 +32,7 @@ Made = tuple[ApiToken, str]
 
 class TokenInput(StrictSerializer):
     name = TextField(max_length=100, help_text="What it is for, such as the machine that keeps it.")
-    scope = serializers.ChoiceField(
+    scope = OneOfField(
         TokenScope.values,
         default=TokenScope.READ.value,
         help_text="What it may do. Each includes those before it; only staff makes tokens of scope `worker`.",
@@ -49,7 +49,7 @@ class TokenInput(StrictSerializer):
 class LoginInput(StrictSerializer):
     username = NameField(max_length=150)
     password = TextField(max_length=4096, write_only=True)
-    scope = serializers.ChoiceField([scope.value for scope in LADDER], default=TokenScope.ADMIN.value)
+    scope = OneOfField([scope.value for scope in LADDER], default=TokenScope.ADMIN.value)
     name = NameField(max_length=100, default="login", help_text="What the token is for.")
 
 

@@ -41,8 +41,12 @@ class StrictJSONParser(JSONParser):
             raise exceptions.ParseError("The JSON is nested too deeply.") from None
         except UnicodeDecodeError:
             raise exceptions.ParseError("JSON is text in UTF-8, and this is not.") from None
-        except ValueError as error:
+        except json.JSONDecodeError as error:
             raise exceptions.ParseError(f"This is not JSON: {error}") from None
+        except ValueError:
+            raise exceptions.ParseError(
+                "A number in the JSON is none that it knows, or has thousands of digits."
+            ) from None
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.fields import BoundedListField, IdField, StrictSerializer, TextField, TruthField
+from jobs.api.fields import BoundedListField, IdField, OneOfField, StrictSerializer, TextField, TruthField
 from jobs.api.job_edit_input import WithoutDefaults
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
@@ -36,7 +36,7 @@ class WebhookInput(StrictSerializer):
     name = TextField(max_length=100, help_text="Yours alone.")
     url = TextField(max_length=MAX_URL_LENGTH, help_text="https://…, on the public internet; any port.")
     events = BoundedListField(
-        child=serializers.ChoiceField(EVENTS),
+        child=OneOfField(EVENTS),
         default=DEFAULT_EVENTS,
         max_length=len(EVENTS),
         help_text="How executions end that it is told of.",
@@ -85,7 +85,7 @@ class WebhookSecretOutput(WebhookOutput):
 
 
 class DeliveryQuery(PageQuery):
-    state = serializers.ChoiceField(DeliveryState.choices, required=False, help_text="Those that stand so.")
+    state = OneOfField(DeliveryState.choices, required=False, help_text="Those that stand so.")
 
 
 class WebhookDeliveryOutput(serializers.ModelSerializer[WebhookDelivery]):

@@ -21,7 +21,9 @@ from jobs.api.fields import (
     InstantField,
     NameField,
     NumberField,
+    OneOfField,
     PatternField,
+    Sha256Field,
     StrictSerializer,
     TextField,
     TruthField,
@@ -105,7 +107,12 @@ class OfferInput(StrictSerializer):
         max_length=120, help_text="Unique; who comes back under its name takes its former life's work away."
     )
     instance = IdField(help_text="Kept by the worker: tells its restart from another of its name.")
-    pool = PatternField(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z", default="default", help_text="Whose queues it serves.")
+    pool = PatternField(
+        r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z",
+        sentence="A pool is named by letters, digits and . _ -, at most 63 of them, the first a letter or a digit.",
+        default="default",
+        help_text="Whose queues it serves.",
+    )
     host = NameField(max_length=255)
     slots = WholeNumberField(min_value=1, max_value=MAX_HELD)
     cpu = NumberField(min_value=0.01, max_value=100_000)
@@ -204,7 +211,7 @@ class ChunkInput(StrictSerializer):
     sequence = WholeNumberField(
         min_value=0, max_value=LARGEST_INTEGER, help_text="Counts the attempt's chunks; one that is sent again is one."
     )
-    stream = serializers.ChoiceField(["stdout", "stderr"])
+    stream = OneOfField(["stdout", "stderr"])
     at = InstantField()
     base64 = BytesField(help_text="Its bytes.")
 
@@ -240,7 +247,7 @@ def progress_of(values: Mapping[str, Any]) -> Progress | None:
 
 class FileInput(StrictSerializer):
     size = WholeNumberField(min_value=0, max_value=conf.MAX_OUTPUT_BYTES)
-    sha256 = PatternField(r"^[0-9a-f]{64}\Z")
+    sha256 = Sha256Field()
 
 
 class OutputInput(HoldInput, FileInput):
@@ -257,9 +264,7 @@ class NamedFileInput(FileInput):
 
 
 class CompleteInput(HoldInput):
-    reason = serializers.ChoiceField(
-        [reason.value for reason in SAYABLE], help_text="`exit` with exit_code 0: success."
-    )
+    reason = OneOfField([reason.value for reason in SAYABLE], help_text="`exit` with exit_code 0: success.")
     exit_code = WholeNumberField(default=None, allow_null=True, min_value=-(2**31), max_value=LARGEST_INTEGER)
     signal = WholeNumberField(default=None, allow_null=True, min_value=1, max_value=128)
     error = TextField(default="", allow_blank=True, max_length=MAX_DESCRIPTION_BYTES)

@@ -136,7 +136,10 @@ def first_not_excluded(moment: datetime, excluded: frozenset[date], zone: ZoneIn
 def seconds_of(expression: str) -> timedelta:
     parts = _DECIMAL_SECONDS.fullmatch(expression)
     if parts is None:
-        raise InvalidInput("expression", "The interval must be seconds as a plain decimal number, such as 30 or 1.5.")
+        raise InvalidInput(
+            "expression",
+            "The interval must be seconds as a plain decimal number, such as 30 or 1.5, and at most 10 years.",
+        )
     whole, fraction = parts.groups(default="")
     # Whole microseconds: a float would drift away from the anchor.
     return timedelta(seconds=int(whole), microseconds=int(fraction.ljust(6, "0")))

@@ -152,7 +152,7 @@ def _refusal_gates(execution: Execution) -> Iterator[Gate]:
         yield Gate("refusal", False, f"{worker.name} refuses work. {worker.refusal}", None, None, [worker.id])
 
 
-def _standing_of(worker_id: UUID | None) -> str:
+def _standing_of(worker_id: UUID) -> str:
     """Of the only worker that it may run on, which takes nothing."""
     worker = Worker.objects.filter(id=worker_id).first()
     if worker is None:
@@ -170,7 +170,7 @@ def _with_holders(gate: Gate, execution: Execution) -> Gate:
     """The plan knows how much room is left; who has the rest is told here."""
     rows = Execution.objects.filter(state__in=values(ACTIVE))
     match gate.name:
-        case "worker" if not gate.open:
+        case "worker" if not gate.open and execution.pinned_worker_id is not None:
             return replace(gate, words=_standing_of(execution.pinned_worker_id))
         case "queue_limit":
             what, most, rows = "queue", execution.queue.max_concurrency, rows.filter(queue_id=execution.queue_id)
