@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from jobs.api.health import healthz, readyz
 from jobs.api.metrics import Metrics
@@ -18,6 +19,7 @@ urlpatterns = [
     path("login", Login.as_view(), name="login"),
     path("logout", LogoutView.as_view(next_page="login"), name="logout"),
     path("admin/", admin.site.urls),
+    path("api/v1", RedirectView.as_view(pattern_name="docs", http_method_names=["get", "head"])),
     path("api/v1/", include("jobs.api.urls")),
     path("healthz", healthz),
     path("readyz", readyz),

@@ -6,6 +6,8 @@ import stat
 
 import httpx
 
+from scheduler_project.embedded.hello import run_hello_job
+from scheduler_project.embedded.layout import Layout
 from tests.acceptance.stack import Stack
 from tests.waiting import wait_for
 
@@ -28,6 +30,22 @@ def test_up_ran_a_job_through_the_api(stack: Stack) -> None:
     execution = stack.wait_for_end(hello)
     assert (execution["status"], execution["exit_code"]) == ("succeeded", 0)
     assert "Hello from Punctual" in stack.log(execution)
+
+
+def test_every_start_leaves_one_hello_job_and_touches_no_other(stack: Stack) -> None:
+    def hellos() -> set[str]:
+        return {job["id"] for job in stack.api.get("/jobs", params={"name": "hello"}).json()["results"]}
+
+    own = stack.api.post("/jobs", json={"name": "hello", "runtime": "bash", "script": "echo mine"}).json()["id"]
+    before = hellos()
+    for _ in range(2):
+        greeting = run_hello_job(Layout(stack.var, stack.web_port), stack.credentials["api_token"], lambda: None)
+        assert greeting.status == "succeeded"
+    after = hellos()
+    assert own in after
+    assert (len(before), len(after), before & after) == (2, 2, {own})
+    stack.api.delete(f"/jobs/{own}").raise_for_status()
+    assert httpx.get(f"{stack.url}/api/v1", follow_redirects=True).url.path == "/api/v1/docs"
 
 
 def test_up_again_says_that_it_runs(stack: Stack) -> None:
