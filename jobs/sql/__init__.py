@@ -7,7 +7,6 @@ volatile value up in an index.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -15,8 +14,6 @@ from typing import TypeVar
 import psycopg
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 
 Row = TypeVar("Row")
 HERE = Path(__file__).parent
@@ -56,17 +53,9 @@ def execute_large(names: Sequence[str], parameters: Mapping[str, object], *, wit
     return count
 
 
-class _Instant(Loader):
-    """Django's own loader spends ten times as long on a timestamp, and firing reads several of every schedule."""
-
-    def load(self, data: Buffer) -> datetime:
-        return datetime.fromisoformat(bytes(data).decode())
-
-
 def fetch(name: str, parameters: Mapping[str, object], into: type[Row], *, within: float | None = None) -> list[Row]:
     """Runs a statement and returns each row as a dataclass; columns and fields have the same order."""
     with connection.cursor() as cursor:
-        cursor.cursor.adapters.register_loader("timestamptz", _Instant)
         _run(cursor, name, parameters, within)
         return [into(*row) for row in cursor.fetchall()]
 

@@ -10,11 +10,15 @@ asked for nothing. What vanished without a word is left to the time-outs of TCP.
 from __future__ import annotations
 
 import select
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Self
 
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor
 from psycopg import Connection
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Loader
 
 LOCK_SECONDS = 2.0
 
@@ -29,8 +33,33 @@ class BoundedSchemaEditor(DatabaseSchemaEditor):
         return self
 
 
+class InstantLoader(Loader):
+    """Django's own spends ten times as long on a timestamp, and there are hundreds of them on a page of a list.
+
+    Only for connections in UTC, of which every one is written so; of others Django takes its own.
+    """
+
+    timezone = UTC
+
+    def load(self, data: Buffer) -> datetime:
+        return datetime.fromisoformat(bytes(data).decode())
+
+
+@cache
+def with_quick_instants(adapters: AdaptersMap) -> AdaptersMap:
+    own = AdaptersMap(adapters)
+    own.register_loader("timestamptz", InstantLoader)
+    return own
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     SchemaEditorClass = BoundedSchemaEditor
+
+    def get_connection_params(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = super().get_connection_params()
+        if self.timezone == UTC:
+            parameters["context"] = with_quick_instants(parameters["context"])
+        return parameters
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
         connection: Connection[Any] = super().get_new_connection(conn_params)

@@ -1,12 +1,15 @@
-"""The pool gives out living connections only, and finds that out without asking them."""
+"""The pool gives out living connections only, and finds that out without asking them; times are read quickly."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.db import connection
+from django.db.backends.postgresql import base
 
 from jobs.services.database import pooled
-from scheduler_project.postgresql.base import has_news
+from scheduler_project.postgresql.base import DatabaseWrapper, InstantLoader, has_news
 from tests.own_connection import own_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,3 +48,24 @@ def test_a_dead_connection_has_something_to_say_and_a_living_one_has_not() -> No
         assert has_news(raw)
         raw.close()
         assert has_news(raw)
+
+
+@pytest.mark.parametrize(
+    "written", ["2026-03-29 00:30:00+00", "2026-03-29T02:30:00.000001+02", "0001-01-01 00:00:00.5+00", "9999-12-31Z"]
+)
+def test_times_are_read_as_django_reads_them(written: str) -> None:
+    stock = base.DatabaseWrapper(connection.settings_dict | {"OPTIONS": {}})
+    with stock.cursor() as cursor:
+        cursor.execute("SELECT %s::timestamptz", [written])
+        (by_django,) = cursor.fetchone()
+    stock.close()
+    read = ask(f"SELECT '{written}'::timestamptz")
+    assert isinstance(read, datetime)
+    assert (read, read.tzinfo) == (by_django, UTC)
+
+
+@pytest.mark.parametrize(("zone", "is_quick"), [(None, True), ("Europe/Paris", False)])
+def test_only_times_in_utc_are_read_quickly(zone: str | None, is_quick: bool) -> None:
+    wrapper = DatabaseWrapper(connection.settings_dict | {"TIME_ZONE": zone, "OPTIONS": {}})
+    loader = wrapper.get_connection_params()["context"].get_loader(base.TIMESTAMPTZ_OID, 0)
+    assert issubclass(loader, InstantLoader) is is_quick
