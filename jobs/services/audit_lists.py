@@ -7,22 +7,19 @@ is common, but never both, would else read all that there is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from jobs.models import AuditEntry
-from jobs.models.ids import first_id
+from jobs.models.ids import CLOCKS_DIFFER, first_id_about
 from jobs.querysets.visibility import id_of_user
 from jobs.querysets.walking import Listing, Order, Source, Walk
 
 ORDERING = "-created"
 ORDER = Order(("id",), descending=True)
-# How far the clock that an id is made by may be from the database's.
-CLOCKS_APART = timedelta(hours=1)
-_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 12, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +77,7 @@ def _in_time(filters: AuditFilters) -> tuple[dict[str, Any], dict[str, Any]]:
     bounds: dict[str, Any] = {}
     times: dict[str, Any] = {}
     if filters.first is not None:
-        bounds["id__gte"], times["at__gte"] = first_id(_moved(filters.first, -CLOCKS_APART)), filters.first
+        bounds["id__gte"], times["at__gte"] = first_id_about(filters.first, -CLOCKS_DIFFER), filters.first
     if filters.last is not None:
-        bounds["id__lt"], times["at__lte"] = first_id(_moved(filters.last, CLOCKS_APART)), filters.last
+        bounds["id__lt"], times["at__lte"] = first_id_about(filters.last, CLOCKS_DIFFER), filters.last
     return bounds, times
-
-
-def _moved(moment: datetime, by: timedelta) -> datetime:
-    """Within what an id can tell."""
-    return min(max(moment, _EARLIEST), _LATEST) + by
