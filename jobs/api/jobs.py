@@ -28,18 +28,12 @@ from jobs.api.job_edit_input import JobEditInput, job_edit
 from jobs.api.job_input import JobInput, job_spec
 from jobs.api.queries import PageQuery, page_of, results_of
 from jobs.api.repeating import Create, repeatable
-from jobs.api.representations import (
-    READ_BESIDE,
-    ExecutionOutput,
-    InstantOutput,
-    JobOutput,
-    SavedJobOutput,
-    as_if_read,
-)
+from jobs.api.representations import ExecutionOutput, InstantOutput, JobOutput, SavedJobOutput
+from jobs.api.shown_jobs import as_if_read, shown_jobs
 from jobs.api.views import ApiView, find, read_body, read_query, user_of, walked_page
 from jobs.errors import OwnersOnly
 from jobs.models import Execution, Job, Schedule
-from jobs.querysets.job_status import JobStatus, with_status
+from jobs.querysets.job_status import JobStatus
 from jobs.querysets.visibility import shared_with
 from jobs.recurrence import Instant, Kind, preview
 from jobs.services import commands, editing, linting, schedules, submission
@@ -83,13 +77,8 @@ class NoInput(StrictSerializer):
     """A request that takes no fields."""
 
 
-def jobs_of(user: User, *, deleted: bool = False) -> QuerySet[Job]:
-    """All that a representation shows, in a number of queries that does not grow with the list."""
-    return with_status(
-        shared_with(user, Job.objects.filter(deleted_at__isnull=not deleted))
-        .select_related("owner", "team", "current_version", "current_version__queue")
-        .prefetch_related(*READ_BESIDE)
-    )
+def jobs_of(user: User) -> QuerySet[Job]:
+    return shared_with(user, shown_jobs().filter(deleted_at__isnull=True))
 
 
 def find_job(user: User, job_id: UUID) -> Job:
@@ -118,7 +107,7 @@ class Jobs(ApiView):
         query = read_query(JobQuery, request)
         user, ordering = user_of(request), str(query["ordering"])
         filters = JobFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
-        rows = jobs_of(user, deleted=filters.deleted)
+        rows = shown_jobs().filter(deleted_at__isnull=not filters.deleted)
         return walked_page(rows, list_jobs(user, filters, ordering), ordering, request, JobOutput)
 
     @extend_schema(

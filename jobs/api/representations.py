@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.db.models import Prefetch
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -25,32 +24,10 @@ from jobs.recurrence import Kind, describe
 from jobs.services.artifacts import Announced
 from jobs.services.progress import progress_of
 from jobs.services.schedules import KIND_FIELDS, recurrence_of
-from jobs.services.submission import StoredJob
 from jobs.states import State
 
-# What a job's representation is read with. As lists: Django would make a query for each job of every relation, and then
-# not ask it. In an order: a schedule that fires changes its place in the table, which is no edit of its job.
-READ_BESIDE = (
-    Prefetch("schedules", Schedule.objects.order_by("id"), to_attr="live_schedules"),
-    Prefetch("dependencies", Dependency.objects.order_by("id"), to_attr="own_dependencies"),
-    Prefetch("current_version__inputs", to_attr="given_inputs"),
-    Prefetch("current_version__secrets", to_attr="granted_secrets"),
-)
-
-
-def as_if_read(stored: StoredJob) -> Job:
-    """What was stored just now, for its representation: the database would only say the same again."""
-    job, version = stored.job, stored.job.current_version
-    first = min((s.next_instant for s in stored.schedules if s.next_instant is not None), default=None)
-    status = JobStatus.WAITING if first is None else JobStatus.SCHEDULED
-    for row, said in (
-        (job, {"status": status.value, "next_instant": first}),
-        (job, {"live_schedules": stored.schedules, "own_dependencies": stored.dependencies}),
-        (version, {"given_inputs": stored.inputs, "granted_secrets": stored.secrets}),
-    ):
-        for name, value in said.items():
-            setattr(row, name, value)
-    return job
+if TYPE_CHECKING:
+    from jobs.api.shown_jobs import ShownJob
 
 
 class ScheduleOutput(QuickRows, serializers.ModelSerializer[Schedule]):
@@ -81,7 +58,7 @@ class ScheduleOutput(QuickRows, serializers.ModelSerializer[Schedule]):
         return {"id": shown.pop("id"), KIND_FIELDS[kind]: value, **shown}
 
 
-class DependencyOutput(QuickRows, serializers.ModelSerializer[Dependency]):
+class DependencyOutput(serializers.ModelSerializer[Dependency]):
     job = serializers.UUIDField(source="upstream_id")
 
     class Meta:
@@ -122,7 +99,7 @@ class JobOutput(QuickRows, serializers.ModelSerializer[Job]):
     inputs = serializers.SerializerMethodField()
     secrets = serializers.SerializerMethodField()
     schedules = ScheduleOutput(many=True, source="live_schedules")
-    dependencies = DependencyOutput(many=True, source="own_dependencies")
+    dependencies = serializers.SerializerMethodField()
     priority = serializers.IntegerField(source="current_version.priority")
     queue = serializers.CharField(source="current_version.queue.name")
     requirements = RequirementsOutput(source="current_version")
@@ -149,22 +126,23 @@ class JobOutput(QuickRows, serializers.ModelSerializer[Job]):
     def get_team(self, job: Job) -> str | None:
         return job.team.name if job.team else None
 
+    @extend_schema_field(DependencyOutput(many=True))
+    def get_dependencies(self, job: ShownJob) -> list[dict[str, str]]:
+        return job.own_dependencies
+
     @extend_schema_field(serializers.UUIDField(allow_null=True))
-    def get_stdin_artifact(self, job: Job) -> str | None:
-        inputs = _read_beside(job, "given_inputs")
-        return next((str(each.artifact_id) for each in inputs if each.path is None), None)
+    def get_stdin_artifact(self, job: ShownJob) -> str | None:
+        return next((each["artifact"] for each in job.given_inputs if each["path"] is None), None)
 
     @extend_schema_field(InputOutput(many=True))
-    def get_inputs(self, job: Job) -> list[dict[str, object]]:
-        inputs = _read_beside(job, "given_inputs")
-        files = sorted((each.path, each.artifact_id) for each in inputs if each.path is not None)
-        return [{"path": path, "artifact": str(artifact)} for path, artifact in files]
+    def get_inputs(self, job: ShownJob) -> list[dict[str, str | None]]:
+        files = [each for each in job.given_inputs if each["path"] is not None]
+        return sorted(files, key=lambda each: each["path"] or "")
 
     @extend_schema_field(SecretGrantOutput(many=True))
-    def get_secrets(self, job: Job) -> list[dict[str, object]]:
+    def get_secrets(self, job: ShownJob) -> list[dict[str, str | None]]:
         """By name: what is in them is in no answer."""
-        shown = sorted((each.name, each.env or "", each.path or "") for each in _read_beside(job, "granted_secrets"))
-        return [{"name": name, "env": env or None, "file": path or None} for name, env, path in shown]
+        return sorted(job.granted_secrets, key=lambda each: (each["name"], each["env"] or "", each["file"] or ""))
 
 
 class SavedJobOutput(JobOutput):
@@ -308,11 +286,6 @@ class QueueOutput(serializers.ModelSerializer[Queue]):
         model = Queue
         fields = ["id", "name", "pool", "priority", "max_concurrency", "aging_seconds", "paused", "created_at"]
         read_only_fields = fields
-
-
-def _read_beside(job: Job, name: str) -> list[Any]:
-    """See READ_BESIDE."""
-    return list(getattr(job.current_version, name))
 
 
 def _artifact_status(artifact: Artifact) -> str:
