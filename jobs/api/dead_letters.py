@@ -11,7 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api.executions import executions_of
+from jobs.api.executions import executions_of, shown_executions
 from jobs.api.fields import OneOfField
 from jobs.api.jobs import NoInput
 from jobs.api.queries import PageQuery, page_of
@@ -54,7 +54,7 @@ class DeadLetters(ApiView):
             job_id=job_id if isinstance(job_id, UUID) else None, dead_letter=str(query["status"])
         )
         listing = list_executions(user, filters, "-created")
-        return walked_page(executions_of(user), listing, "-created", request, ExecutionOutput)
+        return walked_page(shown_executions(), listing, "-created", request, ExecutionOutput)
 
 
 class DeadLetterRedrive(ApiView):

@@ -52,7 +52,12 @@ class ExecutionQuery(Ranges, PageQuery):
 
 
 def executions_of(user: User) -> QuerySet[Execution]:
-    return shared_with(user, Execution.objects.select_related("job"), job="job")
+    return shared_with(user, shown_executions(), job="job")
+
+
+def shown_executions() -> QuerySet[Execution]:
+    """With all that a representation shows."""
+    return Execution.objects.select_related("job")
 
 
 class Executions(ApiView):
@@ -68,7 +73,7 @@ class Executions(ApiView):
         user, ordering = user_of(request), str(query["ordering"])
         filters = ExecutionFilters(**{name: query[name] for name in query if name in _FILTERS})  # type: ignore[arg-type]
         listing = list_executions(user, filters, ordering)
-        return walked_page(executions_of(user), listing, ordering, request, ExecutionOutput)
+        return walked_page(shown_executions(), listing, ordering, request, ExecutionOutput)
 
 
 class ExecutionCancel(ApiView):

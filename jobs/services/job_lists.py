@@ -5,7 +5,7 @@ The status of a job is derived, so a filter by it starts from the executions or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -56,7 +56,8 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
         everything = everything.none()
     if filters.name is not None and not filters.deleted:
         everything = everything.filter(name=filters.name)
-    jobs = shared_with(user, everything)
+    teams = [] if user.is_staff else teams_of(user)
+    jobs = shared_with(user, everything, teams=teams)
     if owner_id is not None:
         jobs = jobs.filter(owner=owner_id)
     if team_id is not None:
@@ -68,7 +69,7 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
     }
     wanted = {column: value for column, value in columns.items() if value is not None}
     match = (jobs if filters.status is None else with_status(jobs)).filter(**wanted)
-    (first, *others), exact = _shares(user, everything, owner_id, team_id)
+    (first, *others), exact = _shares(user, teams, everything, owner_id, team_id)
     walk, sources = Walk(first, order.fields, others), [*_sources(filters, queue)]
     searched = None
     filtered = bool(wanted) or filters.search is not None or not exact
@@ -99,14 +100,13 @@ def list_jobs(user: User, filters: JobFilters, ordering: str) -> Listing:
 
 
 def _shares(
-    user: User, rows: QuerySet[Job], owner_id: int | None, team_id: UUID | None
+    user: User, teams: Sequence[UUID], rows: QuerySet[Job], owner_id: int | None, team_id: UUID | None
 ) -> tuple[list[QuerySet[Job]], bool]:
     """What each index holds of the list, and whether nothing else is among it. Nothing that the user may not see is."""
     own = rows.filter(owner=user)
     if user.is_staff:
         theirs = rows if owner_id is None else rows.filter(owner=owner_id)
         return ([theirs], True) if team_id is None else ([rows.filter(team=team_id)], owner_id is None)
-    teams = teams_of(user)
     if team_id is not None:
         return ([rows.filter(team=team_id)], owner_id is None) if team_id in teams else ([own], False)
     if owner_id == user.pk:
