@@ -14,15 +14,18 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import OperationalError, connection, transaction
-from django.db.models import BooleanField, F, Func, QuerySet, Value
+from django.db.models import BooleanField, F, Func, QuerySet, TextField, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from psycopg import errors
 
-# Rows that are looked at together. A job costs some 20 µs, because its status is derived from three other tables.
+# Rows that are taken together. A job costs some 20 µs, because its status is derived from three other tables.
 STEP = 500
+# Of the list's own index, which Postgres follows and checks by itself, at most so many times that at once.
+MOST_STEPS = 8
 # After so long a page looks no further, unless it would be empty: then it gets some more.
-SECONDS = 0.025
+SECONDS = 0.03
 # What takes longer than this fails: something is wrong with the database.
 MAX_SECONDS = 2.0
 # What a search by trigrams is not done with by then is too common for it, and is met by walking.
@@ -32,6 +35,9 @@ SEARCH_SECONDS = 0.03
 Position = tuple[Any, ...]
 # Positions behind the given one, at most so many, in the list's order; among them all that is wanted of that stretch.
 Path = Callable[[Position | None, int], list[Position]]
+# What is wanted of so many rows behind a position, at most so many and one more, and where these rows end; None: with
+# the list.
+Look = Callable[[Position | None, int, int], tuple[list[Position], Position | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +77,32 @@ class Walk:
 
     def take(self, order: Order, position: Position | None, count: int) -> list[Position]:
         first, *others = (
-            order.sort(order.after(rows, position, self.fields), self.fields).values_list(*self.fields)[:count]
-            for rows in (self.rows, *self.others)
+            self._behind(rows, order, position).values_list(*self.fields)[:count] for rows in (self.rows, *self.others)
         )
         return list(order.sort(first.union(*others), self.fields)[:count] if others else first)
+
+    def reach(self, order: Order, position: Position | None, count: int) -> QuerySet[Any]:
+        """The last of so many rows, and the one behind it, unless there are no more than these."""
+        return self._behind(self.rows, order, position)[count - 1 : count + 1]
+
+    def ids(self, order: Order, position: Position | None, count: int) -> ArraySubquery:
+        return ArraySubquery(self._behind(self.rows, order, position).values(self.fields[-1])[:count])
+
+    def _behind(self, rows: QuerySet[Any], order: Order, position: Position | None) -> QuerySet[Any]:
+        return order.sort(order.after(rows, position, self.fields), self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Ids of a superset of what is wanted, from indexes of their own; `ordered` if these run in the order of ids.
 
-    Each part is rows of some table and the name of the field that holds the id.
+    Each part is rows of some table and the name of the field that holds the id. What is not in the list's order is only
+    of use if it is all taken at once: up to so many `steps`.
     """
 
     parts: tuple[tuple[QuerySet[Any], str], ...]
     ordered: bool = True
+    steps: int = 1
 
     def take(self, order: Order, position: Position | None, count: int) -> list[Position]:
         taken: set[Position] = set()
@@ -97,8 +114,9 @@ class Source:
     def take_all(self) -> list[Position] | None:
         """None: there are too many."""
         with planned_without("seqscan", seconds=MAX_SECONDS):
-            taken = [row for rows, name in self.parts for row in rows.order_by().values_list(name)[: STEP + 1]]
-        return taken if len(taken) <= STEP else None
+            most = self.steps * STEP
+            taken = [row for rows, name in self.parts for row in rows.order_by().values_list(name)[: most + 1]]
+        return taken if len(taken) <= most else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,71 +145,121 @@ class Walked:
 
 
 class _OneOf(Func):
-    """One parameter, however many ids there are: those of an `IN` cost more to prepare than their rows to read."""
+    """An id that is among those of an array that is selected, of which Postgres always looks each up.
 
-    template = "%(expressions)s::uuid[])"
+    For however many it is told of beforehand it might take something else for cheaper, such as to read a whole table.
+    """
+
+    template = "%(expressions)s)"
     arg_joiner = " = ANY("
     output_field = BooleanField()
 
 
+class _Selected(Func):
+    """Ids as one parameter: those of an `IN` cost more to prepare than their rows to read."""
+
+    template = "ARRAY(SELECT unnest(%(expressions)s::uuid[]))"
+    output_field = TextField()
+
+
 def walk_page(listing: Listing, position: Position | None, limit: int) -> Walked:
-    began = time.monotonic()
+    asked = time.monotonic()
+    until, until_empty = asked + SECONDS, asked + 1.5 * SECONDS
     walk = partial(listing.walk.take, listing.order)
+    if any(rows.query.is_empty() for rows in (listing.match, listing.walk.rows)) and not listing.walk.others:
+        return Walked([], None)
     if not listing.filtered:
         return _cut(walk(position, limit + 1), limit, None)
+    look: Look = partial(_look_at, listing, walk) if listing.walk.others else partial(_look, listing)
     # Where much of it is wanted, the first few rows are a page already.
-    first = walk(position, 2 * limit)
-    found = _wanted(listing, first, position, limit)
-    if len(found) > limit or len(first) < 2 * limit:
-        return _cut(found, limit, None)
-    end = first[-1]
-    if len(found) * STEP > 2 * limit * limit:
-        path: Path | None = walk
-        taken = walk(end, STEP + 1)
-    else:
-        path, taken = _choose(listing, walk, end)
-    size = 2 * limit if path else len(taken)
-    while taken:
-        is_last = len(taken) <= STEP
-        while taken:
-            asked = time.monotonic()
-            found += _wanted(listing, taken[:size], end, limit - len(found))
-            end, taken = taken[:size][-1], taken[size:]
-            now, is_over = time.monotonic(), is_last and not taken
-            left = began + (SECONDS if found else 1.5 * SECONDS) - now
-            if len(found) > limit or is_over or left < 0:
-                return _cut(found, limit, None if is_over else end)
-            # What must be read from disk takes a hundred times as long: no more at once than there is time for.
-            size = max(limit, min(2 * size, int(size * left / (now - asked))))
-        taken = path(end, STEP + 1) if path else []
-    return _cut(found, limit, None)
+    size = 2 * limit
+    found, end = look(position, size, limit)
+    if len(found) * STEP > limit * limit:
+        size = _size_for(limit + 1 - len(found), size, len(found))
+    elif end is not None:
+        look, size = _choose(listing, walk, look, end, size)
+    while len(found) <= limit and end is not None:
+        asked = time.monotonic()
+        more, end = look(end, size, limit - len(found))
+        found += more
+        now = time.monotonic()
+        left = (until if found else until_empty) - now
+        if left < 0:
+            break
+        # What must be read from disk takes a hundred times as long: no more at once than there is time for, half of
+        # which went into asking where only little was looked at.
+        at_most = min(4 * size, int(2 * size * left / (now - asked)), MOST_STEPS * STEP)
+        size = max(limit, min(at_most, _size_for(limit + 1 - len(found), size, len(more))))
+    return _cut(found, limit, end)
 
 
-def _choose(listing: Listing, walk: Path, position: Position | None) -> tuple[Path | None, list[Position]]:
-    """How to go on, with the first rows there. No path: these are all, in any order."""
+def _size_for(lacking: int, size: int, found: int) -> int:
+    """How many rows probably have what a page lacks, if so many of the last ones were wanted; and some to be sure."""
+    return lacking * size * 5 // (4 * found) + 1 if found else MOST_STEPS * STEP
+
+
+def _look(listing: Listing, position: Position | None, size: int, limit: int) -> tuple[list[Position], Position | None]:
+    """In one statement, so that what comes and goes meanwhile is neither passed over nor found twice."""
+    order, walk = listing.order, listing.walk
+    wanted = _wanted(listing, walk.ids(order, position, size), position)
+    found = wanted.values_list(*order.fields, Value(False))[: limit + 1]
+    edge = walk.reach(order, position, size).values_list(*walk.fields, Value(True))
+    rows = [(row[-1], row[:-1]) for row in order.sort(found.union(edge, all=True), order.fields)]
+    last = [place for is_edge, place in rows if is_edge]
+    return [place for is_edge, place in rows if not is_edge], last[0] if len(last) > 1 else None
+
+
+def _look_at(
+    listing: Listing, path: Path, position: Position | None, size: int, limit: int
+) -> tuple[list[Position], Position | None]:
+    taken = path(position, size + 1)
+    return _wanted_of(listing, taken[:size], position, limit), taken[size - 1] if len(taken) > size else None
+
+
+class _Ahead:
+    """Looks along a path of which a step is taken at a time, because that costs about the same however long it is."""
+
+    def __init__(self, listing: Listing, path: Path, taken: list[Position], *, is_all: bool = False) -> None:
+        self._listing, self._path, self._taken = listing, path, taken
+        self._is_last = is_all or len(taken) <= STEP
+
+    def __call__(self, position: Position | None, size: int, limit: int) -> tuple[list[Position], Position | None]:
+        if not (self._taken or self._is_last):
+            self._taken = self._path(position, STEP + 1)
+            self._is_last = len(self._taken) <= STEP
+        some, self._taken = self._taken[:size], self._taken[size:]
+        end = None if self._is_last and not self._taken else some[-1]
+        return _wanted_of(self._listing, some, position, limit), end
+
+
+def _choose(listing: Listing, walk: Path, look: Look, position: Position, size: int) -> tuple[Look, int]:
+    """How to go on, and with how many rows."""
     order = listing.order
     sources = [source for source in listing.sources if not (source.ordered and order.by_id)]
     for source in sources:
         everything = source.take_all()
         if everything is not None:
-            return None, everything
+            # In any order, and so all at once.
+            return _Ahead(listing, walk, everything, is_all=True), len(everything)
     if listing.searched is not None:
         search = partial(_search, Walk(listing.searched, order.fields), order)
         rest = search(position)
         if rest is not None:
-            return partial(_search_or_walk, search, walk), rest
+            return _Ahead(listing, partial(_search_or_walk, search, walk), rest), size
     # Of all that hold what is wanted, the one whose first rows reach furthest: it has the least else in it.
-    path, deepest = walk, walk(position, STEP + 1)
     others: list[Path] = [*listing.paths()]
     if order.by_id:
         others += [partial(source.take, order) for source in listing.sources if source.ordered]
+    if not others:
+        return look, 2 * size
+    best, deepest = look, walk(position, STEP + 1)
     for other in others:
         if len(deepest) <= STEP:
             break
         taken = other(position, STEP + 1)
         if len(taken) <= STEP or (taken[STEP - 1] < deepest[STEP - 1]) == order.descending:
-            path, deepest = other, taken
-    return path, deepest
+            best, deepest = _Ahead(listing, other, taken), taken
+    return best, size
 
 
 def _search_or_walk(
@@ -225,14 +293,19 @@ def planned_without(*scans: str, seconds: float) -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def _wanted(listing: Listing, candidates: Sequence[Position], position: Position | None, limit: int) -> list[Position]:
+def _wanted(listing: Listing, candidates: _Selected | ArraySubquery, position: Position | None) -> QuerySet[Any]:
+    order = listing.order
+    rows = listing.match.filter(_OneOf(F("pk"), candidates))
+    return order.sort(order.after(rows, position, order.fields), order.fields)
+
+
+def _wanted_of(
+    listing: Listing, candidates: Sequence[Position], position: Position | None, limit: int
+) -> list[Position]:
     if not candidates:
         return []
-    order = listing.order
-    rows = listing.match.filter(_OneOf(F("pk"), Value(f"{{{','.join([row[-1].hex for row in candidates])}}}")))
-    return list(
-        order.sort(order.after(rows, position, order.fields), order.fields).values_list(*order.fields)[: limit + 1]
-    )
+    ids = _Selected(Value(f"{{{','.join([row[-1].hex for row in candidates])}}}"))
+    return list(_wanted(listing, ids, position).values_list(*listing.order.fields)[: limit + 1])
 
 
 def _cut(found: list[Position], limit: int, end: Position | None) -> Walked:

@@ -6,23 +6,23 @@ they were made, so a range of time is a range of ids, but for the few that were 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, QuerySet, TextField
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from jobs import sql
 from jobs.models import Attempt, Execution, Job, JobVersion, Queue
 from jobs.models.execution import LONG, UNSUCCESSFUL, ended_long_after, fired_long_after
-from jobs.models.ids import first_id
-from jobs.querysets.visibility import id_of_team, id_of_user, shared_with
+from jobs.models.ids import CLOCKS_DIFFER, first_id_about
+from jobs.querysets.visibility import id_of_team, id_of_user, shared_with, teams_of
 from jobs.querysets.walking import MAX_SECONDS, Listing, Order, Path, Position, Source, Walk, planned_without
 from jobs.states import ACTIVE, WAITING, values
 
@@ -34,10 +34,9 @@ ORDERS = {
 }
 # So many jobs are looked into one by one; whoever has more finds some of theirs among everybody's.
 MAX_JOBS_EACH = 3000
-# Ids carry the clock of whoever made them, all else the database's.
-CLOCKS_DIFFER = timedelta(hours=1)
+# Of so many steps of executions all are read to bring them into another order.
+MAX_STEPS_WHOLE = 4
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
-_EARLIEST, _LATEST = datetime(1970, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,6 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
         "worker_id": filters.worker_id,
         "state": filters.status,
         "queue_id": queue and queue.pk,
-        "job__owner": owner_id,
-        "job__team": team_id,
         "retry_of": filters.retry_of,
         "scheduled_for__gte": filters.scheduled_from,
         "scheduled_for__lt": filters.scheduled_to,
@@ -89,20 +86,45 @@ def list_executions(user: User, filters: ExecutionFilters, ordering: str) -> Lis
     given = {name: value for name, value in asked.items() if value is not None}
     unknown = filters.queue is not None and queue is None
     asks = given or not (user.is_staff or order.by_id)
-    if unknown or (asks and not _is_any(shared_with(user, Job.objects.filter(**given)))):
-        rows = rows.none()
+    teams = [] if user.is_staff else teams_of(user)
+    jobs = shared_with(user, Job.objects.filter(**given), teams=teams)
+    if unknown or (asks and not _is_any(jobs)):
+        rows, match = rows.none(), match.none()
     if not order.by_id:
         match = match.filter(ended_at__isnull=False)
-    own_job = filters.job_id is not None and order.by_id
-    paths = partial(_paths, user, filters, queue, owner_id, team_id, descending=order.descending)
+    # Of one job, this has been asked already.
+    shares = [] if filters.job_id is not None else _shares(user, teams, jobs if given else None)
     return Listing(
-        match=shared_with(user, match, job="job"),
+        match=_of_shares(match, jobs, shares),
         order=order,
         walk=Walk(rows, order.fields),
-        filtered=bool(wanted.keys() - walked.keys()) or not (user.is_staff or own_job),
-        sources=[*_sources(filters), *_in_time(rows, filters)],
-        paths=paths if order.by_id else tuple,
+        filtered=bool(wanted.keys() - walked.keys() or shares),
+        sources=[*_sources(filters), *_in_time(rows, filters), *([] if order.by_id else _whole(jobs, shares))],
+        paths=partial(_paths, jobs, shares, queue, order) if order.by_id and filters.job_id is None else tuple,
     )
+
+
+def _shares(user: User, teams: Sequence[UUID], asked: QuerySet[Job] | None) -> list[QuerySet[Job]]:
+    """The jobs whose executions are shown, in parts that have an index with owner or team before the id; none: all."""
+    if asked is not None:
+        return [asked]
+    if user.is_staff:
+        return []
+    return [Job.objects.filter(owner=user), *(Job.objects.filter(team=each) for each in teams)]
+
+
+def _of_shares(rows: QuerySet[Execution], jobs: QuerySet[Job], shares: Sequence[QuerySet[Job]]) -> QuerySet[Execution]:
+    """Each share is asked for the job, and so is the index of the deleted: that of others is passed without being read.
+
+    With a join Postgres reads the job of every execution that is passed, which lie all over that table.
+    """
+    if not shares:
+        return rows
+    job = {"id": OuterRef("job_id")}
+    is_shown = Q(Exists(jobs.filter(**job, deleted_at__isnull=False)))
+    for share in shares:
+        is_shown |= Q(Exists(share.filter(**job, deleted_at__isnull=True)))
+    return rows.filter(is_shown)
 
 
 def _is_any(jobs: QuerySet[Job]) -> bool:
@@ -117,16 +139,12 @@ def _walked(filters: ExecutionFilters, wanted: dict[str, Any], order: Order) -> 
     # Nothing is fired before its instant or ends before it was made.
     bounds: dict[str, Any] = {}
     if filters.scheduled_from is not None:
-        bounds["id__gte"] = _id_at(filters.scheduled_from, -CLOCKS_DIFFER)
+        bounds["id__gte"] = first_id_about(filters.scheduled_from, -CLOCKS_DIFFER)
     if filters.ended_to is not None:
-        bounds["id__lt"] = _id_at(filters.ended_to, CLOCKS_DIFFER)
+        bounds["id__lt"] = first_id_about(filters.ended_to, CLOCKS_DIFFER)
     if filters.job_id is not None:
         return bounds | {"job_id": filters.job_id}
     return bounds | ({"dead_letter": filters.dead_letter} if filters.dead_letter else {})
-
-
-def _id_at(moment: datetime, shift: timedelta) -> UUID:
-    return first_id(min(max(moment, _EARLIEST), _LATEST) + shift)
 
 
 def _sources(filters: ExecutionFilters) -> Iterator[Source]:
@@ -138,7 +156,7 @@ def _sources(filters: ExecutionFilters) -> Iterator[Source]:
         claimed = Attempt.objects.filter(worker_id=filters.worker_id)
         yield Source(((claimed, "execution_id"), (held, "id")))
     if filters.job_id is not None:
-        yield Source(((executions.filter(job_id=filters.job_id), "id"),))
+        yield Source(((executions.filter(job_id=filters.job_id), "id"),), steps=MAX_STEPS_WHOLE)
     if filters.dead_letter is not None:
         yield Source(((executions.filter(dead_letter=filters.dead_letter), "id"),))
     if filters.status in values(UNSUCCESSFUL):
@@ -148,33 +166,42 @@ def _sources(filters: ExecutionFilters) -> Iterator[Source]:
 
 
 def _in_time(rows: QuerySet[Execution], filters: ExecutionFilters) -> Iterator[Source]:
+    # Both kinds, whichever is asked for, so that their index tells them alone: one may be rare among many of the other.
+    drawn_out = Execution.objects.filter(fired_long_after() | ended_long_after())
     if filters.scheduled_to is not None:
-        soon = rows.filter(id__lt=_id_at(filters.scheduled_to, CLOCKS_DIFFER + LONG))
-        yield Source(((soon, "id"), (Execution.objects.filter(fired_long_after()), "id")))
+        soon = rows.filter(id__lt=first_id_about(filters.scheduled_to, CLOCKS_DIFFER + LONG))
+        yield Source(((soon, "id"), (drawn_out, "id")))
     if filters.ended_from is not None:
-        soon = rows.filter(id__gte=_id_at(filters.ended_from, -CLOCKS_DIFFER - LONG))
-        yield Source(((soon, "id"), (Execution.objects.filter(ended_long_after()), "id")))
+        soon = rows.filter(id__gte=first_id_about(filters.ended_from, -CLOCKS_DIFFER - LONG))
+        yield Source(((soon, "id"), (drawn_out, "id")))
 
 
-def _paths(
-    user: User,
-    filters: ExecutionFilters,
-    queue: Queue | None,
-    owner_id: int | None,
-    team_id: UUID | None,
-    *,
-    descending: bool,
-) -> Iterator[Path]:
+def _whole(jobs: QuerySet[Job], shares: Sequence[QuerySet[Job]]) -> Iterator[Source]:
+    """All executions of these jobs, if they are few, for an order that no index has of a job or an owner.
+
+    One would be written with every execution of everybody's that ends, for a question that is seldom asked.
+    """
+    if shares:
+        yield Source(((Execution.objects.filter(job__in=jobs), "id"),), ordered=False, steps=MAX_STEPS_WHOLE)
+
+
+def _paths(jobs: QuerySet[Job], shares: Sequence[QuerySet[Job]], queue: Queue | None, order: Order) -> Iterator[Path]:
     """Through the jobs of an owner, a team or a queue, if these are few."""
-    if filters.job_id is not None:
-        return
-    if owner_id is not None or team_id is not None or not user.is_staff:
-        asked = {"owner": owner_id, "team": team_id}
-        jobs = Job.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-        yield from _through(shared_with(user, jobs), "id", descending)
+    if shares and not _is_many(shares):
+        yield from _through(jobs, "id", order.descending)
     if queue is not None:
         # Whatever queue an execution stands or stood in, a version of its job names it.
-        yield from _through(JobVersion.objects.filter(queue=queue).distinct(), "job_id", descending)
+        yield from _through(JobVersion.objects.filter(queue=queue).distinct(), "job_id", order.descending)
+
+
+def _is_many(shares: Sequence[QuerySet[Job]]) -> bool:
+    """Whether one of them is too many by itself, which its index tells of those that are not deleted."""
+    first, *others = (
+        each.filter(deleted_at__isnull=True).order_by().values("id")[MAX_JOBS_EACH : MAX_JOBS_EACH + 1]
+        for each in shares
+    )
+    with planned_without("seqscan", seconds=MAX_SECONDS):
+        return bool(list(first.union(*others, all=True) if others else first))
 
 
 def _through(jobs: QuerySet[Any], name: str, descending: bool) -> Iterator[Path]:

@@ -10,7 +10,9 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models import Min
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from jobs.api.cursors import seal
@@ -182,6 +184,47 @@ def test_pages_of_executions_add_up(owner: User, ordering: str) -> None:
         for asking, wanted in ((staff, rows), (owner, rows.filter(job__owner=owner))):
             expected = [execution.id for execution in wanted]
             assert walk(list_executions(asking, ExecutionFilters(**filters), ordering)) == expected, (filters, asking)
+
+
+@pytest.mark.parametrize("ordering", ["ended_at", "-ended_at"])
+def test_by_their_end_few_executions_are_found_among_everybodys(
+    monkeypatch: pytest.MonkeyPatch, owner: User, client: APIClient, ordering: str
+) -> None:
+    """Those of others are met before and behind them, more than a page looks at."""
+    monkeypatch.setattr(walking, "STEP", 10)
+    monkeypatch.setattr(walking, "SECONDS", 0)
+    job, others = make_job(owner=owner), make_job()
+    own = [make_execution(job=job if 100 <= number < 120 else others) for number in range(220)][100:120]
+    for number, execution in enumerate(Execution.objects.order_by("id")):
+        Execution.objects.filter(id=execution.id).update(state="skipped", ended_at=NOW + timedelta(seconds=number))
+    expected = [str(each.id) for each in own][:: -1 if ordering.startswith("-") else 1]
+    for more in ("", f"&job_id={job.id}", f"&owner={owner.username}"):
+        page = client.get(f"{API}/executions?limit=15&ordering={ordering}{more}").json()
+        assert [row["id"] for row in page["results"]] == expected[:15], more
+        assert [row["id"] for row in client.get(page["next"]).json()["results"]] == expected[15:], more
+
+
+def test_executions_of_jobs_that_were_deleted_stay_in_the_list(owner: User, client: APIClient) -> None:
+    kept, gone, others = make_job(owner=owner), make_job(owner=owner), make_job()
+    own = [make_execution(job=job) for job in (kept, gone)]
+    make_execution(job=others)
+    Job.objects.filter(id__in=[gone.id, others.id]).update(state="cancelled", deleted_at=NOW)
+    assert ids(client, "executions?ordering=created") == [str(each.id) for each in own]
+
+
+def test_a_page_looks_further_the_less_it_finds(
+    monkeypatch: pytest.MonkeyPatch, owner: User, client: APIClient
+) -> None:
+    """Of an owner with too many jobs for each to be looked into: in few statements, each of which looks at more."""
+    monkeypatch.setattr(execution_lists, "MAX_JOBS_EACH", 1)
+    monkeypatch.setattr(walking, "SECONDS", 60)
+    own, others = [make_job(owner=owner) for _ in range(2)], make_job()
+    for number in range(400):
+        make_execution(job=own[number % 2] if number % 40 == 0 else others)
+    with CaptureQueriesContext(connection) as queries:
+        page = client.get(f"{API}/executions?limit=9").json()
+    assert (len(page["results"]), page["next"] is not None) == (9, True)
+    assert sum("UNION ALL" in each["sql"] for each in queries) <= 5
 
 
 def test_of_anothers_job_not_even_a_next_page_is_told(small_budget: None, owner: User, stranger: APIClient) -> None:

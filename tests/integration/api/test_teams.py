@@ -223,6 +223,15 @@ def shared(owner: User, mate: User, team: Team) -> list[Job]:
     return jobs
 
 
+@pytest.mark.parametrize("address", ["jobs", "jobs?status=failed", "executions", "executions?ordering=ended_at"])
+def test_a_page_asks_once_for_the_teams(owner: User, team: Team, mate: User, address: str) -> None:
+    make_execution(job=make_job(owner=owner))
+    Job.objects.update(team=team)
+    with CaptureQueriesContext(connection) as queries:
+        assert client_of(mate).get(f"{API}/{address}").status_code == 200
+    assert sum('FROM "jobs_membership"' in each["sql"] for each in queries) == 1
+
+
 def test_lists_hold_what_is_shared_once(client: APIClient, owner: User, shared: list[Job]) -> None:
     create_team(name="second", members=[owner.username])
     for path, expected in {

@@ -82,6 +82,9 @@ OWN_INDEXES: list[tuple[str, str, dict[str, Any], str]] = [
     ("executions", "-created", {"team": "small"}, "execution_list_by_job"),
     ("executions", "-created", {"owner": "few"}, "execution_list_by_job"),
     ("executions", "-created", {"queue": "rare"}, "execution_list_by_job"),
+    ("executions", "-created", {"owner": "many", "status": "timed_out"}, "job_live_by_owner"),
+    ("executions", "-created", {"owner": "many", "status": "timed_out"}, "job_deleted"),
+    ("executions", "-ended_at", {"owner": "few"}, "execution_list_by_job"),
     ("executions", "-ended_at", {}, "execution_ended"),
     ("executions", "-created", {"status": "running"}, "execution_active"),
     ("executions", "-created", {"status": "timed_out"}, "execution_unsuccessful"),
@@ -90,6 +93,10 @@ OWN_INDEXES: list[tuple[str, str, dict[str, Any], str]] = [
     ("executions", "-created", {"scheduled_to": HOUR_AGO}, "execution_drawn_out"),
     ("executions", "-created", {"ended_from": HOUR_AGO}, "execution_drawn_out"),
 ]
+
+
+# What must not be done row by row: the rows of an index for two questions that are those of the other one.
+SIFTED = re.compile(r"Filter: .*(?:ended_at - fired_at|fired_at - scheduled_for)")
 
 
 @pytest.fixture
@@ -187,4 +194,6 @@ def test_no_list_reads_a_large_table_whole(catalogue: Catalogue) -> None:
         shown = plans.of(lambda: listing_of(kind, staff, filters, ordering))  # noqa: B023
         if not re.search(rf"(?:using|Index Scan on) {index}\b", shown):
             wrong[kind, ordering, *filters.items()] = [f"{index} is not in:", shown]
+        if sifted := SIFTED.findall(shown):
+            wrong[kind, ordering, *filters.items()] = sifted
     assert not wrong, "\n".join(f"{case}: {whole}" for case, whole in wrong.items())
