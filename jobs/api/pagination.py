@@ -32,10 +32,10 @@ class NewestFirst(BasePagination):
     def paginate_walk(self, rows: QuerySet[Any], listing: Listing, ordering: str, request: Request) -> list[Any]:
         """A page of a list that is filtered and ordered; `rows` are read by the ids that the walk found."""
         cursor = request.query_params.get("cursor")
-        position = None if cursor is None else _decode_position(cursor, ordering)
+        position = None if cursor is None else _decode_position(cursor, request.path, ordering)
         walked = walk_page(listing, position, _limit(request.query_params.get("limit")))
         if walked.end is not None:
-            self._next = next_path(request, _encode_position(walked.end, ordering))
+            self._next = next_path(request, _encode_position(walked.end, request.path, ordering))
         read = {row.pk: row for row in rows.filter(pk__in=walked.ids)}
         return [read[identifier] for identifier in walked.ids if identifier in read]
 
@@ -92,16 +92,17 @@ def _decode(cursor: str) -> UUID:
         raise _invalid_cursor() from None
 
 
-def _encode_position(position: Position, ordering: str) -> str:
+def _encode_position(position: Position, path: str, ordering: str) -> str:
     """Sealed: the last row that was looked at need not be one that is shown."""
-    return seal([ordering, *(each.isoformat() if isinstance(each, datetime) else str(each) for each in position)])
+    return seal([path, ordering, *(each.isoformat() if isinstance(each, datetime) else str(each) for each in position)])
 
 
-def _decode_position(cursor: str, ordering: str) -> Position:
-    """Only what `_encode_position` can have written for this ordering; it decides what is compared with what."""
+def _decode_position(cursor: str, path: str, ordering: str) -> Position:
+    """Only what `_encode_position` can have written for this list and ordering, which decides what is compared."""
     try:
-        written, *keys, identifier = open_sealed(cursor)
-        if written != ordering or len(keys) != (0 if ordering.endswith("created") else 1):
+        *written, identifier = open_sealed(cursor)
+        keys = written[2:]
+        if written[:2] != [path, ordering] or len(keys) != (0 if ordering.endswith("created") else 1):
             raise ValueError(cursor)
         return (*(_key(key, ordering) for key in keys), UUID(str(identifier)))
     except (ValueError, TypeError, OverflowError):

@@ -291,12 +291,12 @@ def test_a_cursor_tells_nothing_of_rows_that_are_not_shown(small_budget: None, c
 @pytest.mark.parametrize("instant", ["2026-01-01T00:00:00+23:59", "0001-01-01T00:00:00+23:59"])
 def test_a_cursor_of_any_offset_is_no_failure(client: APIClient, instant: str) -> None:
     for path, ordering in (("executions", "-ended_at"), ("jobs", "next_fire")):
-        response = client.get(f"{API}/{path}?ordering={ordering}&cursor={_cursor(ordering, instant, ID)}")
+        response = client.get(f"{API}/{path}?ordering={ordering}&cursor={_cursor(ordering, instant, ID, of=path)}")
         assert response.status_code == (400 if instant.startswith("0001") else 200), response.content
 
 
-def _cursor(*words: object) -> str:
-    return seal(words)
+def _cursor(*words: object, of: str = "jobs") -> str:
+    return seal([f"{API}/{of}", *words])
 
 
 ID = "01a1e63d-c175-76a5-986c-74687ed813a6"
@@ -317,6 +317,7 @@ PLAIN = base64.urlsafe_b64encode(f'["name", "a", "{ID}"]'.encode()).decode()
         (f"ordering=name&cursor={_cursor('name', chr(0xD800), ID)}", "cursor"),
         (f"ordering=next_fire&cursor={_cursor('next_fire', '2030-01-01', ID)}", "cursor"),
         (f"cursor={_cursor('-created', 'no id')}", "cursor"),
+        (f"cursor={_cursor('-created', ID, of='executions')}", "cursor"),
         (f"cursor={_cursor('-created')}", "cursor"),
         (f"ordering=name&cursor={PLAIN}", "cursor"),
         ("cursor=W1tbW1s", "cursor"),
