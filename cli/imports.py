@@ -80,7 +80,7 @@ def _comment(text: str) -> str:
     return f"# {neutralise(' '.join(text.split()))}"
 
 
-def finish_import(imports: Imports, *, write: Path | None, yes: bool) -> None:
+def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_data: bool) -> None:
     if write is not None:
         _tell(imports)
         _write(write, imports)
@@ -95,7 +95,8 @@ def finish_import(imports: Imports, *, write: Path | None, yes: bool) -> None:
         plan = make_plan(client, read_manifest(manifest_of(imports).encode(), "import", Path()))
         show_plan(plan)
         if not plan.is_empty:
-            confirm(f"Make these {len(imports.jobs)} jobs what is shown here?", yes=yes)
+            question = f"Make these {len(imports.jobs)} jobs what is shown here?"
+            confirm(question, yes=yes, stdin_is_data=stdin_is_data)
         apply_plan(client, plan, again="Import again")
 
 

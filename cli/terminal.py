@@ -50,13 +50,31 @@ def say(sentence: str) -> None:
     print(neutralise(" ".join(sentence.split())), file=sys.stderr, flush=True)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Goes on if the person says so; without a person to ask, only if they said so beforehand."""
+def confirm(question: str, *, yes: bool, stdin_is_data: bool = False) -> None:
+    """Goes on if the person says so; without a person to ask, only if they said so beforehand.
+
+    `stdin_is_data`: a pipe into the command does not mean that nobody is there, and the terminal itself is asked.
+    """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin.isatty():
+        typer.confirm(neutralise(question), abort=True, err=True)
+        return
+    agreed = _ask_terminal(question) if stdin_is_data else None
+    if agreed is None:
         raise UsageMistakeError("There is nobody to ask: say --yes if you mean it.")
-    typer.confirm(neutralise(question), abort=True, err=True)
+    if not agreed:
+        raise typer.Abort
+
+
+def _ask_terminal(question: str) -> bool | None:
+    """None: this process has no terminal, or it is gone."""
+    try:
+        with open(os.ctermid(), "r+b", buffering=0) as terminal:  # unbuffered: a terminal cannot be sought in
+            terminal.write(f"{neutralise(question)} [y/N]: ".encode())
+            return terminal.readline().strip().lower() in (b"y", b"yes")
+    except OSError:
+        return None
 
 
 def console(*, wrap: bool = True, stderr: bool = False) -> Console:

@@ -36,7 +36,8 @@ def crontab(
     """Show what each line of a crontab would become, ask, and make the jobs."""
     timezone = machine_zone(os.environ) if tz is None else parse_zone(tz).key
     name = "crontab" if str(file) == "-" else str(file)
-    finish_import(read_crontab(read_bounded(file), name, system=system, timezone=timezone), write=write, yes=yes)
+    imports = read_crontab(read_bounded(file), name, system=system, timezone=timezone)
+    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-")
 
 
 @imports_app.command(name="celery-beat")
@@ -70,7 +71,7 @@ def celery_beat(  # noqa: PLR0917  each is an option of the command line
     else:
         name = "fixture" if file is None or str(file) == "-" else str(file)
         imports = read_fixture(read_bounded(file or Path("-")), name, wrapping)
-    finish_import(imports, write=write, yes=yes)
+    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-")
 
 
 def _wrapping(template: Path | None, secret: str | None, network: bool | None) -> Wrapping:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from cli.__main__ import main
 from cli.imports import Imported, Imports, LeftOut, manifest_of
 from cli.manifests import Source, read_manifest
+from tests.unit.cli import terminals
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_apply import INSTANTS, stored
 
@@ -91,8 +93,29 @@ def made(server: RecordingServer) -> list[dict[str, object]]:
     return [json.loads(asked.body) for asked in server.requests if asked.path == "/api/v1/jobs" and asked.body]
 
 
-def test_nothing_is_made_without_a_yes(world: RecordingServer, punctual: Punctual) -> None:
-    ended = punctual("import", "crontab", "-", "--tz", "Europe/Paris", url=world.url, typed=CRONTAB)
+def piped(server: RecordingServer, *, answer: str | None) -> terminals.Ended:
+    """`crontab -l | ./punctual import crontab -`, with somebody at a terminal or without one."""
+    environment = {**os.environ, "PUNCTUAL_URL": server.url, "PUNCTUAL_TOKEN": "t", "PUNCTUAL_VAR": "/nonexistent"}
+    program = "import sys; from cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    words = ("import", "crontab", "-", "--tz", "Europe/Paris")
+    return terminals.run_in_session(program, *words, typed=CRONTAB, answer=answer, environment=environment)
+
+
+def test_whoever_pipes_a_crontab_in_is_asked_at_their_terminal(world: RecordingServer) -> None:
+    ended = piped(world, answer="n\n")
+    assert ended.returncode == 130
+    assert "Make these 1 jobs what is shown here? [y/N]: " in ended.asked
+    assert made(world) == []
+
+
+def test_a_yes_at_the_terminal_makes_what_was_piped_in(world: RecordingServer) -> None:
+    ended = piped(world, answer="y\n")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (0, "Applied 1: Nightly.")
+    assert [job["name"] for job in made(world)] == ["Nightly"]
+
+
+def test_nothing_is_made_without_a_yes(world: RecordingServer) -> None:
+    ended = piped(world, answer=None)
     assert ended.returncode == 2
     assert "+ Nightly: create" in ended.stdout
     assert ended.stderr.splitlines() == [

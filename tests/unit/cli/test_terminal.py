@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.terminal import neutralise, shown_time
+from tests.unit.cli.terminals import run_in_session
 
 HOSTILE = "\x1b]0;owned\x07red\x1b[31m\x9b2J\rhidden\n\tend ü\n"
 WRITE = f"from cli.terminal import write_log; write_log({HOSTILE!r})"
@@ -57,6 +58,25 @@ def test_a_terminal_gets_no_control_characters(program: str) -> None:
     # The terminal itself turns the end of a line into two characters.
     text = seen.decode().replace("\r\n", "\n")
     assert text == "\\x1b]0;owned\\x07red\\x1b[31m\\x9b2J\\x0dhidden\n\tend ü\n"
+
+
+ASK = "import sys; from cli.terminal import confirm; sys.stdin.read(); {}; print('done')"
+
+
+@pytest.mark.parametrize(("answer", "done"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
+def test_where_standard_input_is_the_data_the_terminal_is_asked(answer: str, done: bool) -> None:
+    program = ASK.format("confirm('Go\\x1b?', yes=False, stdin_is_data=True)")
+    ended = run_in_session(program, typed="data", answer=answer)
+    assert ("done" in ended.stdout, ended.returncode == 0) == (done, done)
+    assert "Go\\x1b? [y/N]: " in ended.asked
+
+
+@pytest.mark.parametrize(("stdin_is_data", "answer"), [(True, None), (False, "y\n")])
+def test_without_a_terminal_or_where_nothing_was_piped_nobody_is_asked(stdin_is_data: bool, answer: str | None) -> None:
+    program = ASK.format(f"confirm('Go?', yes=False, stdin_is_data={stdin_is_data})")
+    ended = run_in_session(program, typed="", answer=answer)
+    assert "There is nobody to ask: say --yes if you mean it." in ended.stderr
+    assert "Go?" not in ended.asked
 
 
 def test_times_are_shown_to_the_second_with_their_offset() -> None:
