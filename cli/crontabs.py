@@ -7,12 +7,13 @@ translated, and @reboot, which is no time, is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from cli.errors import UsageMistakeError
-from cli.imports import Imported, Imports, LeftOut, with_own_names
+from cli.imports import Imported, Imports, LeftOut, Note, with_own_names
+from cli.passwords import passwords_in, without_passwords
 from cli.values import parse_zone
 from cli.yaml_reading import MOST_BYTES
 
@@ -63,6 +64,10 @@ _WRAPPERS = frozenset(
     {"bash", "cd", "chronic", "command", "env", "exec", "flock", "ionice", "nice", "node", "nohup", "perl", "php",
      "python", "python3", "ruby", "run-one", "sh", "sudo", "test", "time", "timeout", "[", "]", "-", "&&", "||"}
 )  # fmt: skip
+_KEPT_APART = (
+    "./punctual secrets set NAME keeps it apart, and in a file that --write writes,"
+    " secrets: [{name: NAME, env: VARIABLE}] gives it to the job."
+)
 
 
 @dataclass
@@ -71,6 +76,7 @@ class _Reading:
 
     timezone: str
     variables: dict[str, str] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
     comment: str | None = None
 
 
@@ -91,9 +97,9 @@ def read_crontab(content: bytes, file: str, *, system: bool, timezone: str) -> I
             try:
                 jobs.append(_job(line, where, reading, system=system))
             except ValueError as refusal:
-                left_out.append(LeftOut(where, bare, str(refusal)))
+                left_out.append(LeftOut(where, without_passwords(bare), str(refusal)))
             reading.comment = None
-    return Imports(with_own_names(jobs), tuple(left_out))
+    return Imports(with_own_names(jobs), tuple(left_out), tuple(reading.notes))
 
 
 def machine_zone(environment: Mapping[str, str], etc: Path = Path("/etc")) -> str:
@@ -141,6 +147,8 @@ def _set(reading: _Reading, name: str, value: str, where: str) -> None:
             reading.timezone = parse_zone(value).key
         except UsageMistakeError as error:
             raise UsageMistakeError(f"{where}: {error.sentence}") from None
+    if reading.variables.get(name) != value:
+        reading.notes += [Note(where, sentence) for sentence in _notes_of_setting(name, value)]
     reading.variables[name] = value
 
 
@@ -174,7 +182,9 @@ def _job(line: str, where: str, reading: _Reading, *, system: bool) -> Imported:
         job["env"] = env
     if stdin is not None:
         job["stdin"] = stdin
-    warnings = [*_warnings_of_settings(variables, shell, user), *warnings_of(command)]
+    warnings = warnings_of(command, stdin or "")
+    if user is not None:
+        warnings.insert(0, f"It ran as {user}; here it runs as a user without rights.")
     if not system and command.split()[0] in _USERS:
         warnings.insert(
             0, f"Its command begins with {command.split()[0]}, as if that were the user: is --system meant?"
@@ -224,21 +234,24 @@ def _name_of(command: str) -> str:
     return "cron job"
 
 
-def _warnings_of_settings(variables: Mapping[str, str], shell: str, user: str | None) -> list[str]:
-    warnings = []
-    if variables.get("MAILTO"):
-        warnings.append(f"cron mailed what it wrote to {variables['MAILTO']}; here it is in the log: ./punctual logs.")
-    if shell not in SHELLS:
-        warnings.append(f"It ran in {shell}; it is imported for sh.")
-    if user is not None:
-        warnings.append(f"It ran as {user}; here it runs as a user without rights.")
-    warnings += [f"{name} is not carried over." for name in variables if name.startswith("PUNCTUAL_") or name == "HOME"]
-    return warnings
+def _notes_of_setting(name: str, value: str) -> Iterator[str]:
+    """Where it is set, and not at each of the lines that it counts for."""
+    if name == "MAILTO" and value:
+        yield f"cron mailed what jobs wrote to {value}; here it is in the log: ./punctual logs."
+    shell = PurePosixPath(value).name
+    if name == "SHELL" and shell and shell not in SHELLS:
+        yield f"What follows ran in {shell}; it is imported for sh."
+    if name.startswith("PUNCTUAL_") or name == "HOME":
+        yield f"{name} is not carried over."
+    elif _is_carried(name) and passwords_in(f"{name}={value}"):
+        yield f"{name} has a password in it, and would be in the env of what follows: {_KEPT_APART}"
 
 
-def warnings_of(command: str) -> list[str]:
-    """What a sandbox, which sees none of the host's files but its programs, will not do."""
+def warnings_of(command: str, stdin: str = "") -> list[str]:
+    """What should not be in a job, and what a sandbox, which sees none of the host's files but its programs, cannot."""
     warnings = []
+    if places := passwords_in(f"{command}\n{stdin}"):
+        warnings.append(f"There is a password in it ({', '.join(places)}), and would be in the script: {_KEPT_APART}")
     paths = list(dict.fromkeys(_PATH.findall(re.sub(r"\w+://\S*", "", command))))
     hidden = [path for path in paths if not path.startswith((*_VISIBLE, _TEMPORARY))]
     if hidden:

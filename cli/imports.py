@@ -40,9 +40,18 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What holds for more than one job, and is said once."""
+
+    where: str
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Imports:
     jobs: tuple[Imported, ...]
     left_out: tuple[LeftOut, ...]
+    notes: tuple[Note, ...] = ()
 
 
 def with_own_names(jobs: Sequence[Imported]) -> tuple[Imported, ...]:
@@ -67,7 +76,8 @@ def _line(text: str) -> str:
 
 def manifest_of(imports: Imports) -> str:
     """With the warnings as comments, where whoever edits the file sees them."""
-    lines = [_comment(f"Left out, {each.where}: {each.what}: {each.reason}") for each in imports.left_out]
+    lines = [_comment(f"{each.where}: {each.sentence}") for each in imports.notes]
+    lines += [_comment(f"Left out, {each.where}: {each.what}: {each.reason}") for each in imports.left_out]
     lines.append("jobs:")
     for each in imports.jobs:
         lines += [_comment(text) for text in (each.where, *each.warnings)]
@@ -114,7 +124,7 @@ def without_refused(client: Client, imports: Imports) -> Imports:
             left_out.append(LeftOut(each.where, str(each.job["name"]), error.sentence))
         else:
             kept.append(each)
-    return Imports(tuple(kept), tuple(left_out))
+    return replace(imports, jobs=tuple(kept), left_out=tuple(left_out))
 
 
 def check_secrets(client: Client, imports: Imports) -> None:
@@ -128,6 +138,8 @@ def check_secrets(client: Client, imports: Imports) -> None:
 
 
 def _tell(imports: Imports) -> None:
+    for note in imports.notes:
+        say(f"{note.where}: {note.sentence}")
     for each in imports.jobs:
         for warning in each.warnings:
             say(f"{each.where}: {each.job['name']}: {warning}")

@@ -43,7 +43,38 @@ def test_settings_count_from_their_line_on() -> None:
     assert second.job["schedules"] == [
         {"cron": "0 1 * * *", "timezone": "Asia/Tokyo", "catch_up": "none", "jitter_seconds": 300}
     ]
-    assert "cron mailed what it wrote to me" in second.warnings[0]
+    assert second.warnings == ()
+
+
+def test_what_holds_for_all_lines_below_is_said_once_where_it_is_set() -> None:
+    text = "MAILTO=me\n@daily a\n@daily b\nMAILTO=me\n@daily c\nMAILTO=you\nMAILTO=\nPGPASSWORD=hunter2\n@daily d\n"
+    imports = read_crontab(text.encode(), "tab", system=False, timezone="UTC")
+    assert [each.warnings for each in imports.jobs] == [()] * 4
+    assert [(note.where, note.sentence.partition(" what")[0]) for note in imports.notes[:2]] == [
+        ("tab:1", "cron mailed"), ("tab:6", "cron mailed"),
+    ]  # fmt: skip
+    (password,) = imports.notes[2:]
+    assert password.where == "tab:8"
+    assert password.sentence.startswith("PGPASSWORD has a password in it")
+    assert "./punctual secrets set" in password.sentence
+    assert "hunter2" not in str(imports.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("PGPASSWORD=hunter2 pg_dump db", "PGPASSWORD"), ("mysqldump -phunter2 db", "-p of mysqldump"),
+        ("curl -u user:hunter2 https://a.example", "-u of curl"), ("x --password=hunter2", "--password"),
+        ("mail me%token=hunter2", "token"),
+    ],
+)  # fmt: skip
+def test_a_password_in_a_line_is_told_and_not_shown(line: str, place: str) -> None:
+    (imported,) = jobs(f"@daily {line}\n")
+    assert f"There is a password in it ({place})" in imported.warnings[0]
+    assert "./punctual secrets set" in imported.warnings[0]
+    assert "hunter2" not in str(imported.warnings)
+    (left,) = read_crontab(f"@reboot {line}".encode(), "tab", system=False, timezone="UTC").left_out
+    assert "hunter2" not in str(left)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +175,14 @@ def test_what_a_sandbox_cannot_do_is_told(command: str, sentences: list[str]) ->
 
 
 def test_settings_that_cannot_be_carried_over_are_told() -> None:
-    (imported,) = jobs("SHELL=/bin/zsh\nHOME=/x\nPUNCTUAL_URL=y\nMAILTO=\n@daily a\n")
-    assert "env" not in imported.job
-    assert len(imported.warnings) == 3
+    text = "SHELL=/bin/zsh\nHOME=/x\nPUNCTUAL_URL=y\nMAILTO=\n@daily a\n"
+    imports = read_crontab(text.encode(), "tab", system=False, timezone="UTC")
+    assert "env" not in imports.jobs[0].job
+    assert [(note.where, note.sentence) for note in imports.notes] == [
+        ("tab:1", "What follows ran in zsh; it is imported for sh."),
+        ("tab:2", "HOME is not carried over."),
+        ("tab:3", "PUNCTUAL_URL is not carried over."),
+    ]
     with pytest.raises(UsageMistakeError, match="tab:1: 'Mars/Base' is not a time zone"):
         jobs("CRON_TZ=Mars/Base\n")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
-from cli.imports import Imported, Imports, LeftOut, manifest_of
+from cli.imports import Imported, Imports, LeftOut, Note, manifest_of
 from cli.manifests import Source, read_manifest
 from tests.unit.cli import terminals
 from tests.unit.cli.server import RecordingServer
@@ -68,12 +68,24 @@ def punctual(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 def test_a_written_file_says_what_was_imported(script: str) -> None:
     job = {"name": "2030-01-01", "runtime": "sh", "script": script, "env": {"A": "010", "B": "1.0e5"}, "stdin": script}
     left = LeftOut("f:1", "a\nb: [", "why\x1b")
-    text = manifest_of(Imports((Imported("f:2", job, ("mind\nthis",)), Imported("f:3", {**job, "name": "b"})), (left,)))
+    text = manifest_of(
+        Imports(
+            (Imported("f:2", job, ("mind\nthis",)), Imported("f:3", {**job, "name": "b"})),
+            (left,),
+            (Note("f:1", "of\nall"),),
+        )
+    )
     first, second = read_manifest(text.encode(), "f", Path()).jobs
     assert (first.name, second.name) == ("2030-01-01", "b")
     assert (first.program, first.stdin) == (Source(text=script), Source(text=script))
     assert first.fields["env"] == {"A": "010", "B": "1.0e5"}
-    assert text.splitlines()[:4] == ["# Left out, f:1: a b: [: why\\x1b", "jobs:", "# f:2", "# mind this"]
+    assert text.splitlines()[:5] == [
+        "# f:1: of all",
+        "# Left out, f:1: a b: [: why\\x1b",
+        "jobs:",
+        "# f:2",
+        "# mind this",
+    ]
 
 
 @pytest.fixture
