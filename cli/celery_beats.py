@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from cli.errors import UsageMistakeError
-from cli.imports import Imported, Imports, LeftOut, with_own_names
+from cli.imported import Imported, Imports, LeftOut, plain_name
 from cli.yaml_reading import UNPRINTABLE
 
 READER = Path(__file__).with_name("celery_beat_reader.py")
@@ -116,7 +116,7 @@ def _imports(entries: Sequence[tuple[str, str, Callable[[], Sent]]], wrapping: W
             jobs.append(_job(where, read(), wrapping))
         except ValueError as refusal:
             left_out.append(LeftOut(where, name, str(refusal)))
-    return Imports(with_own_names(jobs), tuple(left_out))
+    return Imports(tuple(jobs), tuple(left_out))
 
 
 def _job(where: str, sent: Sent, wrapping: Wrapping) -> Imported:
@@ -131,7 +131,7 @@ def _job(where: str, sent: Sent, wrapping: Wrapping) -> Imported:
     if any(UNPRINTABLE.search(str(value)) for value in (*env.values(), *sent.schedule.values())):
         raise ValueError("There are characters in it that no text has.")
     job: dict[str, object] = {
-        "name": sent.name,
+        "name": plain_name(sent.name),
         "runtime": wrapping.runtime,
         "script": wrapping.script,
         "env": env,
@@ -144,7 +144,7 @@ def _job(where: str, sent: Sent, wrapping: Wrapping) -> Imported:
     warnings = [f"The option {name} is not carried over." for name in options]
     if "BEAT_PRIORITY" in env and wrapping.script == DEFAULT_SCRIPT:
         warnings.append("celery call knows no priority: it is in BEAT_PRIORITY, and not sent.")
-    return Imported(where, job, tuple(warnings))
+    return Imported(where, job, tuple(warnings), sent.task)
 
 
 def _json(value: object, kind: type) -> str:

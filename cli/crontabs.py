@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from cli.errors import UsageMistakeError
-from cli.imports import Imported, Imports, LeftOut, Note, with_own_names
+from cli.imported import Imported, Imports, LeftOut, Note, plain_name
 from cli.passwords import passwords_in, without_passwords
 from cli.values import parse_zone
 from cli.yaml_reading import MOST_BYTES
@@ -99,7 +99,7 @@ def read_crontab(content: bytes, file: str, *, system: bool, timezone: str) -> I
             except ValueError as refusal:
                 left_out.append(LeftOut(where, without_passwords(bare), str(refusal)))
             reading.comment = None
-    return Imports(with_own_names(jobs), tuple(left_out), tuple(reading.notes))
+    return Imports(tuple(jobs), tuple(left_out), tuple(reading.notes))
 
 
 def machine_zone(environment: Mapping[str, str], etc: Path = Path("/etc")) -> str:
@@ -171,7 +171,7 @@ def _job(line: str, where: str, reading: _Reading, *, system: bool) -> Imported:
     if (delay := variables.get("RANDOM_DELAY", "0")).isdecimal() and int(delay[:6]):
         schedule["jitter_seconds"] = int(delay[:6]) * 60
     job: dict[str, object] = {
-        "name": reading.comment or _name_of(command),
+        "name": plain_name(reading.comment or _name_of(command)),
         "runtime": SHELLS.get(shell, "sh"),
         "script": f"{command}\n",
         "schedules": [schedule],

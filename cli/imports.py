@@ -5,8 +5,7 @@ Nothing is half imported: whatever cannot be carried over exactly is left out, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,8 @@ from cli.answers import as_objects, text
 from cli.app import connect
 from cli.applying import apply_plan, show_plan
 from cli.errors import ClientError, UsageMistakeError
+from cli.import_naming import Clash, Known, name_jobs
+from cli.imported import Imported, Imports, LeftOut, plain_name
 from cli.manifests import read_manifest
 from cli.planning import make_plan
 from cli.results import as_yaml
@@ -21,57 +22,6 @@ from cli.terminal import confirm, neutralise, say
 
 if TYPE_CHECKING:
     from cli.client import Client
-
-LONGEST_NAME = 100
-
-
-@dataclass(frozen=True)
-class Imported:
-    where: str
-    job: Mapping[str, object]  # as a file for `apply` has it
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    where: str
-    what: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Note:
-    """What holds for more than one job, and is said once."""
-
-    where: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Imports:
-    jobs: tuple[Imported, ...]
-    left_out: tuple[LeftOut, ...]
-    notes: tuple[Note, ...] = ()
-
-
-def with_own_names(jobs: Sequence[Imported]) -> tuple[Imported, ...]:
-    """In a file names tell jobs apart: a second one gets a number."""
-    taken: set[str] = set()
-    named = []
-    for each in jobs:
-        name = wanted = _line(str(each.job["name"])) or "job"
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{wanted} {number}"
-        taken.add(name)
-        named.append(replace(each, job={**each.job, "name": name}))
-    return tuple(named)
-
-
-def _line(text: str) -> str:
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(printable.split())[:LONGEST_NAME].strip()
 
 
 def manifest_of(imports: Imports) -> str:
@@ -90,13 +40,14 @@ def _comment(text: str) -> str:
     return f"# {neutralise(' '.join(text.split()))}"
 
 
-def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_data: bool) -> None:
+def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_data: bool, clash: Clash) -> None:
     if write is not None:
+        imports = name_jobs(imports, None, clash)
         _tell(imports)
         _write(write, imports)
         return
     with connect() as client:
-        imports = without_refused(client, imports)
+        imports = name_jobs(without_refused(client, imports), Known(client), clash)
         _tell(imports)
         if not imports.jobs:
             say("Nothing can be imported.")
@@ -121,7 +72,7 @@ def without_refused(client: Client, imports: Imports) -> Imports:
         except (ClientError, UsageMistakeError) as error:
             if isinstance(error, ClientError) and error.status != 400:
                 raise
-            left_out.append(LeftOut(each.where, str(each.job["name"]), error.sentence))
+            left_out.append(LeftOut(each.where, each.name, error.sentence))
         else:
             kept.append(each)
     return replace(imports, jobs=tuple(kept), left_out=tuple(left_out))
@@ -142,9 +93,9 @@ def _tell(imports: Imports) -> None:
         say(f"{note.where}: {note.sentence}")
     for each in imports.jobs:
         for warning in each.warnings:
-            say(f"{each.where}: {each.job['name']}: {warning}")
+            say(f"{each.where}: {each.name}: {warning}")
     for left in imports.left_out:
-        say(f"{left.where}: left out: {_line(left.what)}: {left.reason}")
+        say(f"{left.where}: left out: {plain_name(left.what)}: {left.reason}")
 
 
 def _write(path: Path, imports: Imports) -> None:

@@ -143,8 +143,7 @@ class _Planner:
         return Plan(calendars, steps, known)
 
     def _find(self, name: str, *, where: str) -> Job | None:
-        alike = self._client.jobs(owner=self._owner, name=name, limit=MOST_NAMED_ALIKE)
-        named = [job for job in alike if job.name == name]
+        named = jobs_named(self._client, self._owner, name)
         if len(named) > 1:
             raise UsageMistakeError(
                 f"{where}: {len(named)} of your jobs are called {name!r}, and the file could mean any of them: "
@@ -231,6 +230,10 @@ class _Planner:
                 dates = sorted({*texts(schedule, "excluded_dates"), *calendar.dates})
                 return {**schedule, "excluded_dates": dates, "calendar": None}
         return dict(schedule)
+
+
+def jobs_named(client: Client, owner: str, name: str) -> list[Job]:
+    return [job for job in client.jobs(owner=owner, name=name, limit=MOST_NAMED_ALIKE) if job.name == name]
 
 
 def hash_of(source: Source) -> str:

@@ -14,6 +14,7 @@ from cli.commands.apply import read_bounded
 from cli.commands.options import YesOption
 from cli.crontabs import machine_zone, read_crontab
 from cli.errors import UsageMistakeError
+from cli.import_naming import Clash
 from cli.imports import finish_import
 from cli.programs import guess_runtime
 from cli.values import parse_zone
@@ -23,21 +24,30 @@ imports_app = group("import", help="Make jobs of what cron or Celery beat runs."
 WriteOption = Annotated[
     Path | None, typer.Option("--write", metavar="FILE.yaml", help="Write a file for apply instead; needs no server.")
 ]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Change jobs of the same name also where they run something else.")
+]
+BesideOption = Annotated[
+    bool, typer.Option("--beside", help="Leave such jobs as they are, and make others beside them.")
+]
 
 
 @imports_app.command()
-def crontab(
+def crontab(  # noqa: PLR0917  each is an option of the command line
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As crontab -l prints it; - is standard input.")],
     system: Annotated[bool, typer.Option("--system", help="With a column for the user, as /etc/crontab.")] = False,
     tz: Annotated[str | None, typer.Option(metavar="ZONE", help="Default: this machine's.")] = None,
+    replace: ReplaceOption = False,
+    beside: BesideOption = False,
     write: WriteOption = None,
     yes: YesOption = False,
 ) -> None:
     """Show what each line of a crontab would become, ask, and make the jobs."""
+    clash = _clash(replace=replace, beside=beside)
     timezone = machine_zone(os.environ) if tz is None else parse_zone(tz).key
     name = "crontab" if str(file) == "-" else str(file)
     imports = read_crontab(read_bounded(file), name, system=system, timezone=timezone)
-    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-")
+    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-", clash=clash)
 
 
 @imports_app.command(name="celery-beat")
@@ -56,6 +66,8 @@ def celery_beat(  # noqa: PLR0917  each is an option of the command line
     ] = None,
     secret: Annotated[str | None, typer.Option(metavar="NAME", help="The secret that CELERY_BROKER_URL is in.")] = None,
     network: Annotated[bool | None, typer.Option("--network/--no-network", help="Whether the jobs have one.")] = None,
+    replace: ReplaceOption = False,
+    beside: BesideOption = False,
     write: WriteOption = None,
     yes: YesOption = False,
 ) -> None:
@@ -65,13 +77,20 @@ def celery_beat(  # noqa: PLR0917  each is an option of the command line
     """
     if (file is None) == (application is None):
         raise UsageMistakeError("Give either a FILE or --app.")
+    clash = _clash(replace=replace, beside=beside)
     wrapping = _wrapping(template, secret, network)
     if application is not None:
         imports = read_app(application, python, wrapping)
     else:
         name = "fixture" if file is None or str(file) == "-" else str(file)
         imports = read_fixture(read_bounded(file or Path("-")), name, wrapping)
-    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-")
+    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-", clash=clash)
+
+
+def _clash(*, replace: bool, beside: bool) -> Clash:
+    if replace and beside:
+        raise UsageMistakeError("Give either --replace or --beside.")
+    return Clash.REPLACE if replace else Clash.BESIDE if beside else Clash.LEAVE_OUT
 
 
 def _wrapping(template: Path | None, secret: str | None, network: bool | None) -> Wrapping:

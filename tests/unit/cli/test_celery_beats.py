@@ -12,7 +12,7 @@ from celery.schedules import crontab
 
 from cli.celery_beats import DEFAULT_SCRIPT, Wrapping, cron_of, read_app, read_fixture
 from cli.errors import UsageMistakeError
-from cli.imports import Imports
+from cli.imported import Imports
 
 WRAPPING = Wrapping("sh", DEFAULT_SCRIPT, "celery-broker-url", network=True)
 FIELDS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
-from cli.imports import Imported, Imports, LeftOut, Note, manifest_of
+from cli.imported import Imported, Imports, LeftOut, Note
+from cli.imports import manifest_of
 from cli.manifests import Source, read_manifest
 from tests.unit.cli import terminals
 from tests.unit.cli.server import RecordingServer
@@ -92,7 +93,8 @@ def test_a_written_file_says_what_was_imported(script: str) -> None:
 def world(server: RecordingServer) -> RecordingServer:
     server.answer("GET", "/api/v1/usage", {"owner": "me"})
     server.answer("GET", "/api/v1/calendars?limit=100", {"results": [], "next": None})
-    server.answer("GET", "/api/v1/jobs?owner=me&name=Nightly&limit=100", {"results": [], "next": None})
+    for name in ("Nightly", "Nightly+e0f21e"):
+        server.answer("GET", f"/api/v1/jobs?owner=me&name={name}&limit=100", {"results": [], "next": None})
     server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
     problem = {"errors": [{"field": "schedules.0.cron", "message": "A bad minute."}]}
     server.answer("POST", "/api/v1/schedules/preview", problem, status=400)
@@ -166,6 +168,9 @@ def test_a_secret_that_is_not_there_is_missed_before_anything_is_made(
     server: RecordingServer, punctual: Punctual
 ) -> None:
     server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
+    server.answer("GET", "/api/v1/usage", {"owner": "me"})
+    for name in ("t", "t+ca162b"):
+        server.answer("GET", f"/api/v1/jobs?owner=me&name={name}&limit=100", {"results": [], "next": None})
     server.answer("GET", "/api/v1/secrets?name=celery-broker-url&limit=1", {"results": [], "next": None})
     ended = punctual("import", "celery-beat", "-", "--yes", url=server.url, typed=FIXTURE)
     assert (ended.returncode, ended.stdout) == (4, "")
