@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cli.answers import as_objects, text
 from cli.app import connect
 from cli.applying import apply_plan, show_plan
-from cli.errors import ClientError, UsageMistakeError
+from cli.errors import ClientError, NotConfiguredError, UnreachableError, UsageMistakeError
 from cli.import_naming import Clash, Known, name_jobs
 from cli.imported import Imported, Imports, LeftOut, plain_name
 from cli.manifests import read_manifest
@@ -42,12 +42,12 @@ def _comment(text: str) -> str:
 
 def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_data: bool, clash: Clash) -> None:
     if write is not None:
-        imports = name_jobs(imports, None, clash)
+        imports = _checked_if_possible(imports, clash)
         _tell(imports)
         _write(write, imports)
         return
     with connect() as client:
-        imports = name_jobs(without_refused(client, imports), Known(client), clash)
+        imports = _checked(client, imports, clash)
         _tell(imports)
         if not imports.jobs:
             say("Nothing can be imported.")
@@ -59,6 +59,20 @@ def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_d
             question = f"Make these {len(imports.jobs)} jobs what is shown here?"
             confirm(question, yes=yes, stdin_is_data=stdin_is_data)
         apply_plan(client, plan, again="Import again")
+
+
+def _checked(client: Client, imports: Imports, clash: Clash) -> Imports:
+    return name_jobs(without_refused(client, imports), Known(client), clash)
+
+
+def _checked_if_possible(imports: Imports, clash: Clash) -> Imports:
+    """A file may be written where no server is, and is looked at by `apply` then."""
+    try:
+        with connect() as client:
+            return _checked(client, imports, clash)
+    except (NotConfiguredError, UnreachableError):
+        say("There is no server to ask: neither the schedules nor the names are checked before they are applied.")
+        return name_jobs(imports, None, clash)
 
 
 def without_refused(client: Client, imports: Imports) -> Imports:

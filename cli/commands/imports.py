@@ -22,7 +22,7 @@ from cli.values import parse_zone
 imports_app = group("import", help="Make jobs of what cron or Celery beat runs.")
 
 WriteOption = Annotated[
-    Path | None, typer.Option("--write", metavar="FILE.yaml", help="Write a file for apply instead; needs no server.")
+    Path | None, typer.Option("--write", metavar="FILE.yaml", help="Write a file for apply instead.")
 ]
 ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Change jobs of the same name also where they run something else.")

@@ -150,12 +150,24 @@ def test_with_a_yes_the_jobs_are_made(world: RecordingServer, punctual: Punctual
     assert (job["timeout_seconds"], job["max_concurrency"]) == (86400, None)
 
 
+def test_a_file_is_written_without_what_the_server_would_refuse(
+    world: RecordingServer, tmp_path: Path, punctual: Punctual
+) -> None:
+    file = tmp_path / "j.yaml"
+    ended = punctual("import", "crontab", "-", "--tz", "UTC", "--write", str(file), url=world.url, typed=CRONTAB)
+    assert (ended.returncode, "crontab:4: left out: z: A bad minute." in ended.stderr.splitlines()) == (0, True)
+    assert [job.name for job in read_manifest(file.read_bytes(), "j.yaml", tmp_path).jobs] == ["Nightly"]
+    assert "# Left out, crontab:4: z: A bad minute." in file.read_text().splitlines()
+    assert made(world) == []
+
+
 def test_a_file_is_written_without_a_server_and_never_over_another(tmp_path: Path, punctual: Punctual) -> None:
     template = tmp_path / "run.py"
     template.write_text("import os\n")
     words = ("import", "celery-beat", "-", "--template", str(template), "--write", str(tmp_path / "j.yaml"))
     ended = punctual(*words, typed=FIXTURE)
     assert (ended.returncode, ended.stdout) == (0, "")
+    assert "There is no server to ask" in ended.stderr
     (job,) = read_manifest((tmp_path / "j.yaml").read_bytes(), "j.yaml", tmp_path).jobs
     assert (job.runtime.value, job.program, job.fields["network"], job.fields["secrets"]) == (
         "python", Source(text="import os\n"), False, [],
