@@ -16,6 +16,7 @@ from cli.errors import ClientError, NotConfiguredError, UnreachableError, UsageM
 from cli.import_naming import Clash, Known, name_jobs
 from cli.imported import Imported, Imports, LeftOut, plain_name
 from cli.manifests import read_manifest
+from cli.plan_checks import own_secrets
 from cli.planning import make_plan
 from cli.results import as_yaml
 from cli.terminal import confirm, neutralise, say
@@ -95,11 +96,9 @@ def without_refused(client: Client, imports: Imports) -> Imports:
 def check_secrets(client: Client, imports: Imports) -> None:
     """What a job is given must be there before the job is; better said before anything is made."""
     grants = [grant for each in imports.jobs for grant in as_objects(each.job.get("secrets", []))]
-    for name in sorted({text(grant, "name") for grant in grants}):
-        if not client.secrets(name=name, limit=1):
-            raise ClientError(
-                f"There is no secret {name}: ./punctual secrets set {name} makes it; --secret names another."
-            )
+    wanted = {text(grant, "name") for grant in grants}
+    for name in sorted(wanted - own_secrets(client, client.owner()) if wanted else wanted):
+        raise ClientError(f"There is no secret {name}: ./punctual secrets set {name} makes it; --secret names another.")
 
 
 def _tell(imports: Imports) -> None:

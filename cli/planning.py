@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cli.answers import JsonObject, as_object, as_objects, optional_text, text, texts
 from cli.errors import ClientError, UsageMistakeError
 from cli.manifests import CalendarManifest, JobManifest, Manifest, Source
+from cli.plan_checks import check_references
 from cli.schedule_matching import Matching, described, match_schedules
 from cli.values import is_id
 
@@ -140,6 +141,7 @@ class _Planner:
                 if after.job not in stored and after.job not in known and not is_id(after.job):
                     known[after.job] = self._upstream(after.job, job)
         steps = tuple(self._step(job, stored[job.name], known) for job in jobs)
+        check_references(self._client, self._owner, steps)
         return Plan(calendars, steps, known)
 
     def _find(self, name: str, *, where: str) -> Job | None:
@@ -204,16 +206,15 @@ class _Planner:
         return self._hashes[artifact_id]
 
     def _firings(self, job: JobManifest, stored: Job | None, matching: Matching) -> list[Instant]:
-        if stored is not None and stored.status == "paused":
-            return []
+        paused = stored is not None and stored.status == "paused"
         if stored is not None and not matching.differs:
-            return self._client.next_instants(stored.id, count=FIRINGS) if job.schedules else []
+            return self._client.next_instants(stored.id, count=FIRINGS) if job.schedules and not paused else []
         previews = [(index, match.preview) for index, match in enumerate(matching.matches)]
         asked = [(index, self._with_dates(preview)) for index, preview in previews if preview is not None]
         if not asked:
             return []
         try:
-            return self._client.preview_schedules([preview for _, preview in asked], count=FIRINGS)
+            found = self._client.preview_schedules([preview for _, preview in asked], count=FIRINGS)
         except ClientError as error:
             if error.status != 400 or error.field is None:
                 raise
@@ -222,6 +223,7 @@ class _Planner:
                 raise job.place.refusal(str(error)) from None
             written = list(job.place.parts()["schedules"].entries())[asked[int(number)][0]]
             raise written.refusal(error.sentence) from None
+        return [] if paused else found
 
     def _with_dates(self, schedule: Mapping[str, object]) -> dict[str, object]:
         """A calendar of the file need not be there yet, or not yet have its dates."""

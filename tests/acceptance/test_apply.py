@@ -65,3 +65,16 @@ def test_a_file_is_applied_once_and_then_again_to_no_effect(stack: Stack, tmp_pa
     assert [each["id"] for each in after["schedules"]] == [each["id"] for each in before[0]["schedules"]]
     for name in ("apply-after", "apply-first"):
         assert stack.api.delete(f"jobs/{shown(stack, name)['id']}").status_code == 204
+
+
+def test_a_plan_refuses_what_applying_would_refuse_halfway(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    good = "jobs:\n- {name: apply-good, runtime: sh, script: 'true', schedules: [{cron: '0 0 1 1 *'}]}\n"
+    gone = "0198c0de-0000-7000-8000-000000000001"
+    for line in ("queue: nope", "team: nope", "secrets: [{name: nope, env: A}]", f"dependencies: [{gone}]"):
+        file.write_text(f"{good}- {{name: apply-bad, runtime: sh, script: 'true', {line}}}\n")
+        for words in (["--plan"], []):
+            refused = punctual(stack, "apply", file, *words, check=False)
+            assert (line, refused.returncode, refused.stdout, refused.stderr.count("\n")) == (line, 2, "", 1)
+            assert refused.stderr.startswith(f"punctual: {file}:3: jobs.1.")
+    assert stack.api.get("jobs", params={"search": "apply-good"}).json()["results"] == []

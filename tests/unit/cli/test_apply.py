@@ -38,6 +38,11 @@ def stored(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def world(server: RecordingServer) -> RecordingServer:
+    answer_plans(server)
+    return server
+
+
+def answer_plans(server: RecordingServer) -> None:
     server.answer("GET", "/api/v1/usage", {"owner": "me"})
     calendar = {"id": CALENDAR, "name": "off", "dates": ["2030-01-01"], "used_by": 0, "owner": "me"}
     others = {**calendar, "id": OTHER, "owner": "you"}
@@ -47,7 +52,6 @@ def world(server: RecordingServer) -> RecordingServer:
     for address in (f"/api/v1/jobs/{ID}/next?count=3", f"/api/v1/jobs/{OTHER}/next?count=3"):
         server.answer("GET", address, INSTANTS)
     server.answer("POST", "/api/v1/schedules/preview", INSTANTS)
-    return server
 
 
 def has(server: RecordingServer, *jobs: dict[str, Any], name: str = "a") -> None:

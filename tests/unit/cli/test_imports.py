@@ -183,7 +183,7 @@ def test_a_secret_that_is_not_there_is_missed_before_anything_is_made(
     server.answer("GET", "/api/v1/usage", {"owner": "me"})
     for name in ("t", "t+ca162b"):
         server.answer("GET", f"/api/v1/jobs?owner=me&name={name}&limit=100", {"results": [], "next": None})
-    server.answer("GET", "/api/v1/secrets?name=celery-broker-url&limit=1", {"results": [], "next": None})
+    server.answer("GET", "/api/v1/secrets?limit=100", {"results": [], "next": None})
     ended = punctual("import", "celery-beat", "-", "--yes", url=server.url, typed=FIXTURE)
     assert (ended.returncode, ended.stdout) == (4, "")
     assert ended.stderr.startswith("punctual: There is no secret celery-broker-url: ./punctual secrets set ")
