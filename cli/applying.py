@@ -18,6 +18,7 @@ from cli.manifests import JOB_DEFAULTS, REQUIREMENTS_DEFAULTS, RETRY_DEFAULTS, J
 from cli.planning import CalendarStep, Change, JobStep, Plan
 from cli.programs import prepare_program, prepare_stdin, upload_file
 from cli.progress import UPLOADS
+from cli.results import Format, write_data
 from cli.terminal import say, shown_time, write_result
 from cli.values import is_id
 
@@ -32,7 +33,10 @@ MOST_LISTED = 20
 _HASH = re.compile(r"(?:^|[ ,])H(?:$|[ ,/(])")
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: Plan, output: Format) -> None:
+    if output in (Format.JSON, Format.YAML):
+        write_data(plan_as_json(plan), output)
+        return
     for calendar in plan.calendars:
         write_result(f"{_SIGNS[calendar.action]} calendar {calendar.name}: {_calendar_shown(calendar)}")
     for step in plan.jobs:

@@ -17,8 +17,8 @@ from cli.import_naming import Clash, Known, name_jobs
 from cli.imported import Imported, Imports, LeftOut, plain_name
 from cli.manifests import read_manifest
 from cli.plan_checks import own_secrets
-from cli.planning import make_plan
-from cli.results import as_yaml
+from cli.planning import Plan, make_plan
+from cli.results import Format, as_yaml
 from cli.terminal import confirm, neutralise, say
 
 if TYPE_CHECKING:
@@ -41,21 +41,23 @@ def _comment(text: str) -> str:
     return f"# {neutralise(' '.join(text.split()))}"
 
 
-def finish_import(imports: Imports, *, write: Path | None, yes: bool, stdin_is_data: bool, clash: Clash) -> None:
-    if write is not None:
-        imports = _checked_if_possible(imports, clash)
-        _tell(imports)
-        _write(write, imports)
-        return
+def write_import(imports: Imports, file: Path, *, clash: Clash) -> None:
+    imports = _checked_if_possible(imports, clash)
+    _tell(imports)
+    _write(file, imports)
+
+
+def make_import(imports: Imports, *, clash: Clash, output: Format, yes: bool, stdin_is_data: bool) -> None:
     with connect() as client:
         imports = _checked(client, imports, clash)
         _tell(imports)
         if not imports.jobs:
             say("Nothing can be imported.")
+            show_plan(Plan((), (), {}), output)
             return
         check_secrets(client, imports)
         plan = make_plan(client, read_manifest(manifest_of(imports).encode(), "import", Path()))
-        show_plan(plan)
+        show_plan(plan, output)
         if not plan.is_empty:
             question = f"Make these {len(imports.jobs)} jobs what is shown here?"
             confirm(question, yes=yes, stdin_is_data=stdin_is_data)

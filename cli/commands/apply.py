@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from cli.app import app, connect
-from cli.applying import apply_plan, plan_as_json, show_plan
+from cli.applying import apply_plan, show_plan
 from cli.commands.options import FormatOption
 from cli.errors import UsageMistakeError
 from cli.manifests import Manifest, read_manifest
 from cli.planning import make_plan
-from cli.results import Format, write_data
+from cli.results import Format
 from cli.yaml_reading import MOST_BYTES
 
 
@@ -31,10 +31,7 @@ def apply(
     manifest = _read(file)
     with connect() as client:
         planned = make_plan(client, manifest)
-        if output in (Format.JSON, Format.YAML):
-            write_data(plan_as_json(planned), output)
-        else:
-            show_plan(planned)
+        show_plan(planned, output)
         if not plan:
             apply_plan(client, planned)
 

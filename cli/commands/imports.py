@@ -11,12 +11,13 @@ import typer
 from cli.app import group
 from cli.celery_beats import DEFAULT_SCRIPT, Wrapping, read_app, read_fixture
 from cli.commands.apply import read_bounded
-from cli.commands.options import YesOption
+from cli.commands.options import FormatOption, YesOption
 from cli.crontabs import machine_zone, read_crontab
 from cli.errors import UsageMistakeError
 from cli.import_naming import Clash
-from cli.imports import finish_import
+from cli.imports import make_import, write_import
 from cli.programs import guess_runtime
+from cli.results import Format
 from cli.values import parse_zone
 
 imports_app = group("import", help="Make jobs of what cron or Celery beat runs.")
@@ -41,13 +42,18 @@ def crontab(  # noqa: PLR0917  each is an option of the command line
     beside: BesideOption = False,
     write: WriteOption = None,
     yes: YesOption = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what each line of a crontab would become, ask, and make the jobs."""
     clash = _clash(replace=replace, beside=beside)
+    _check_output(output, write)
     timezone = machine_zone(os.environ) if tz is None else parse_zone(tz).key
     name = "crontab" if str(file) == "-" else str(file)
     imports = read_crontab(read_bounded(file), name, system=system, timezone=timezone)
-    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-", clash=clash)
+    if write is not None:
+        write_import(imports, write, clash=clash)
+    else:
+        make_import(imports, clash=clash, output=output, yes=yes, stdin_is_data=str(file) == "-")
 
 
 @imports_app.command(name="celery-beat")
@@ -70,6 +76,7 @@ def celery_beat(  # noqa: PLR0917  each is an option of the command line
     beside: BesideOption = False,
     write: WriteOption = None,
     yes: YesOption = False,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what each periodic task would become, ask, and make the jobs.
 
@@ -78,19 +85,30 @@ def celery_beat(  # noqa: PLR0917  each is an option of the command line
     if (file is None) == (application is None):
         raise UsageMistakeError("Give either a FILE or --app.")
     clash = _clash(replace=replace, beside=beside)
+    _check_output(output, write)
     wrapping = _wrapping(template, secret, network)
     if application is not None:
         imports = read_app(application, python, wrapping)
     else:
         name = "fixture" if file is None or str(file) == "-" else str(file)
         imports = read_fixture(read_bounded(file or Path("-")), name, wrapping)
-    finish_import(imports, write=write, yes=yes, stdin_is_data=str(file) == "-", clash=clash)
+    if write is not None:
+        write_import(imports, write, clash=clash)
+    else:
+        make_import(imports, clash=clash, output=output, yes=yes, stdin_is_data=str(file) == "-")
 
 
 def _clash(*, replace: bool, beside: bool) -> Clash:
     if replace and beside:
         raise UsageMistakeError("Give either --replace or --beside.")
     return Clash.REPLACE if replace else Clash.BESIDE if beside else Clash.LEAVE_OUT
+
+
+def _check_output(output: Format, write: Path | None) -> None:
+    if write is not None and output is not Format.TABLE:
+        raise UsageMistakeError(
+            "-o has no meaning beside --write, which shows no plan: apply --plan shows that of the file."
+        )
 
 
 def _wrapping(template: Path | None, secret: str | None, network: bool | None) -> Wrapping:

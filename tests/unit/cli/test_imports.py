@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from cli.__main__ import main
 from cli.imported import Imported, Imports, LeftOut, Note
@@ -150,6 +152,16 @@ def test_with_a_yes_the_jobs_are_made(world: RecordingServer, punctual: Punctual
     assert (job["timeout_seconds"], job["max_concurrency"]) == (86400, None)
 
 
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_the_plan_is_printed_for_programs(
+    world: RecordingServer, punctual: Punctual, output: str, read: Callable[[str], Any]
+) -> None:
+    words = ("import", "crontab", "-", "--tz", "Europe/Paris", "--yes", "-o", output)
+    plan = read(punctual(*words, url=world.url, typed=CRONTAB).stdout)
+    assert [(job["name"], job["action"]) for job in plan["jobs"]] == [("Nightly", "create")]
+    assert read(punctual(*words, url=world.url, typed="@reboot x\n").stdout) == {"calendars": [], "jobs": []}
+
+
 def test_a_file_is_written_without_what_the_server_would_refuse(
     world: RecordingServer, tmp_path: Path, punctual: Punctual
 ) -> None:
@@ -196,6 +208,8 @@ def test_a_secret_that_is_not_there_is_missed_before_anything_is_made(
         (["import", "celery-beat"], "either a FILE or --app"),
         (["import", "crontab", "/nowhere"], "cannot be read"),
         (["import", "crontab", "-", "--tz", "Mars/Base"], "not a time zone"),
+        (["import", "crontab", "-", "--write", "/nowhere/x", "-o", "json"], "-o has no meaning beside --write"),
+        (["import", "crontab", "-", "--replace", "--beside"], "either --replace or --beside"),
         (["import", "crontab", "-", "--write", "/nowhere/x"], "Nothing can be imported"),
     ],
 )

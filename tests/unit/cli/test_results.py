@@ -168,8 +168,6 @@ UNFORMATTED = {
     "outputs delete": "a sentence",
     "secrets delete": "a sentence",
     "webhooks delete": "a sentence",
-    "import crontab": "a plan to read; --write makes it a file for programs",
-    "import celery-beat": "the same",
 }
 
 
