@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from urllib.parse import parse_qsl, urlsplit
 
 from cli.answers import JsonObject, as_objects
+from cli.attempt_records import Attempt, Event
 from cli.calls import LARGEST_PAGE, Calls, given, segment
 from cli.records import Execution, FoundLine, FoundLines, LogPage
 from cli.transport import Parameters, pieces_of
@@ -51,6 +52,16 @@ class ExecutionCalls(Calls):
 
     def explain_execution(self, execution_id: str) -> JsonObject:
         return self._transport.get(f"executions/{segment(execution_id)}/explain")
+
+    def attempts(self, execution_id: str) -> list[Attempt]:
+        """Every time that a worker took it, the first one first."""
+        answer = self._transport.get(f"executions/{segment(execution_id)}/attempts")
+        return [Attempt.parse(item) for item in as_objects(answer.get("results"))]
+
+    def events(self, execution_id: str) -> list[Event]:
+        """What was not ordinary about it, the first first."""
+        answer = self._transport.get(f"executions/{segment(execution_id)}/events")
+        return [Event.parse(item) for item in as_objects(answer.get("results"))]
 
     def retry_execution(self, execution_id: str) -> Execution:
         return Execution.parse(self._transport.send("POST", f"executions/{segment(execution_id)}/retry"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from cli.attempt_notes import warn_of_last
 from cli.errors import WaitTimeoutError
 from cli.results import Format, write_object
 from cli.terminal import say, write_log
@@ -96,6 +97,7 @@ def wait_and_exit(client: Client, execution_id: str, *, deadline: float, output:
             execution = client.wait(execution_id, timeout_seconds=deadline - time.monotonic())
             write_object(execution.raw, output)
     say(describe_end(execution))
+    warn_of_last(client, execution_id)
     raise typer.Exit(exit_code_of(execution))
 
 

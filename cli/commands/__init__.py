@@ -19,7 +19,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Jobs": {
         "submit": Entry("Submit a program as a job, to run now or on a schedule", "submit"),
         "jobs": Entry("List jobs", "jobs"),
-        "show": Entry("Show all that is known of a job or of an execution", "jobs"),
+        "show": Entry("Show all that is known of a job or of an execution", "show"),
         "run": Entry("Run a job now", "jobs"),
         "next": Entry("Show when a job runs next", "jobs"),
         "edit": Entry("Change a job", "edit"),

@@ -1,14 +1,12 @@
-"""`jobs`, `show`, `run`, `next`, `cancel`, `pause` and `resume`: what can be asked of a job."""
+"""`jobs`, `run`, `next`, `cancel`, `pause` and `resume`: what can be asked of a job."""
 
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.answers import JsonObject
 from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
 from cli.commands.options import (
     AnswerOption,
@@ -19,14 +17,13 @@ from cli.commands.options import (
     WaitOption,
 )
 from cli.completion import job_names
-from cli.errors import ClientError, UsageMistakeError
+from cli.errors import UsageMistakeError
 from cli.following import wait_and_exit
-from cli.results import Column, Format, field, moment, write_answer, write_list, write_object
+from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import say, shown_time
-from cli.values import is_id, parse_duration
+from cli.values import parse_duration
 
 if TYPE_CHECKING:
-    from cli.client import Client
     from cli.records import Instant, Job
 
 COLUMNS: tuple[Column[Job], ...] = (
@@ -70,39 +67,6 @@ def jobs(  # noqa: PLR0917  each is an option of the command line
             status=status, queue=queue, priority=priority, owner=owner, team=team, search=search, limit=limit
         )
     write_list(found, COLUMNS, output)
-
-
-@app.command()
-def show(
-    thing: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|EXECUTION", help="The id or the name of a job, or an execution's id.", autocompletion=job_names
-        ),
-    ],
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Show all that is known of a job or of an execution."""
-    with connect() as client:
-        found = _job_or_execution(client, thing) if is_id(thing) else client.job(resolve_job(client, thing)).raw
-    write_object(found, output)
-
-
-def _job_or_execution(client: Client, identifier: str) -> JsonObject:
-    try:
-        return client.job(identifier).raw
-    except ClientError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-    try:
-        return client.execution(identifier).raw
-    except ClientError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-    raise ClientError(
-        f"There is neither a job nor an execution {identifier}: ./punctual jobs and ./punctual executions list them.",
-        status=HTTPStatus.NOT_FOUND,
-    )
 
 
 @app.command()

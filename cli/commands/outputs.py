@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.app import check_execution_id, connect, group
+from cli.attempt_notes import warn_of_last
 from cli.commands.options import AnswerOption, ExecutionArgument, FormatOption, YesOption
 from cli.errors import ClientError, CliError, UsageMistakeError
 from cli.progress import DOWNLOADS
@@ -41,7 +42,8 @@ def list_outputs(execution: ExecutionArgument, output: FormatOption = Format.TAB
     """List the output files of an execution."""
     with connect() as client:
         found = client.outputs(check_execution_id(execution))
-    write_list(found, COLUMNS, output)
+        write_list(found, COLUMNS, output)
+        warn_of_last(client, execution)
 
 
 @outputs.command(name="get")
@@ -56,6 +58,7 @@ def get_outputs(
     with connect() as client:
         found = client.outputs(check_execution_id(execution))
         wanted = [each for each in found if name is None or each.name == name]
+        warn_of_last(client, execution)
         if not wanted:
             missing = f"has no output called {name!r}" if name is not None else "has no outputs"
             raise ClientError(f"The execution {execution} {missing}.")

@@ -125,6 +125,21 @@ def test_outputs_are_listed_and_fetched(stack: Stack, script: Script, tmp_path: 
     assert "no output called 'three.txt'" in missing.stderr
 
 
+def test_outputs_that_were_left_out_are_told_of(stack: Stack, script: Script) -> None:
+    program = script("echo 1 >out/ok; echo 2 >'out/a\\b'; ln -s ok out/latest")
+    waited = punctual(stack, "submit", program, "--name", f"left-out-{time.time_ns()}", "--wait")
+    execution_id = waited.stderr.splitlines()[1].split()[1]
+    listed = punctual(stack, "outputs", "list", execution_id)
+    shown = punctual(stack, "show", execution_id)
+    assert [line.split("\t")[0] for line in listed.stdout.splitlines()] == ["NAME", "ok"]
+    for ended in (waited, listed, shown):
+        assert ended.stderr.splitlines()[-2:] == [
+            "Note: a\\b: not an acceptable file name; left out",
+            "Note: latest: neither a regular file nor a directory; left out",
+        ]
+    assert "a\\b: not an acceptable file name" in shown.stdout
+
+
 def test_an_execution_and_a_job_are_cancelled(stack: Stack, script: Script) -> None:
     job_id = punctual(stack, "submit", script("echo up; sleep 300"), "--cron", "0 0 1 1 *").stdout.strip()
     execution_id = punctual(stack, "run", job_id).stdout.strip()

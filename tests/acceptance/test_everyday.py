@@ -44,7 +44,9 @@ def test_waiting_prints_the_execution_in_the_format_that_was_asked_for(stack: St
     execution = yaml.safe_load(ended.stdout)
     assert (execution["status"], execution["exit_code"]) == ("failed", 3)
     shown = json.loads(punctual(stack, "show", execution["id"], "-o", "json").stdout)
+    attempts, events = shown.pop("attempts"), shown.pop("events")
     assert shown == execution
+    assert ([each["exit_code"] for each in attempts], events) == ([3], [])
     (listed,) = json.loads(punctual(stack, "dlq", "--job", execution["job_id"], "-o", "json").stdout)
     assert listed["id"] == execution["id"]
     assert punctual(stack, "dlq", "dismiss", execution["id"]).stdout == ""
