@@ -55,7 +55,7 @@ class UnreachableError(ClientError):
 
 
 class UnauthorisedError(ClientError):
-    """The server does not accept the token."""
+    """The server does not accept the token, or not for this; what its owner may not do is a `ClientError`."""
 
     exit_code = 3
 

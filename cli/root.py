@@ -27,7 +27,7 @@ The local stack: ./punctual up [--detach] · down · stack status · stack logs 
 A worker on another machine: ./punctual worker --url … --token …
 
 Exit codes: 0 done · 1 failed without a code of its own · 2 wrong usage · 3 the server cannot be reached or \
-refuses the token · 4 the server refused the input · 5 the server failed · 124 waited too long · \
+refuses the token · 4 the server refused the input, or you may not · 5 the server failed · 124 waited too long · \
 130 interrupted · 141 the reader left. With --wait, a program that failed gives its own code.
 
 The server is that of --profile, else PUNCTUAL_URL with PUNCTUAL_TOKEN, else the profile PUNCTUAL_PROFILE, else the \

@@ -27,6 +27,8 @@ RESTS = 5
 
 # Problems of these types say themselves what to do.
 EXPLAINED = "urn:punctual:"
+# The only thing that is forbidden to a token and not to whom it belongs: with another one it may be done.
+SCOPE = "urn:punctual:scope"
 
 Parameters = Mapping[str, str | int]
 
@@ -244,11 +246,12 @@ def problem_of(response: httpx.Response) -> ClientError:
         body = {}
     problem: JsonObject = body if isinstance(body, dict) else {}
     said = _sentence(problem)
-    if status in {401, 403}:
-        if str(problem.get("type", "")).startswith(EXPLAINED):
+    kind = str(problem.get("type", ""))
+    if status == httpx.codes.UNAUTHORIZED or kind == SCOPE:
+        if kind.startswith(EXPLAINED):
             return UnauthorisedError(said, status=status)
         reason = said.rstrip(".") or "The server refused the token"
-        return UnauthorisedError(f"{reason}: set PUNCTUAL_TOKEN to a token that may do this.", status=status)
+        return UnauthorisedError(f"{reason}: set PUNCTUAL_TOKEN to one that is good, or log in.", status=status)
     if elsewhere := _moved_to(response):
         return ServerFailureError(
             f"The server answered {status}, it is at {elsewhere}: set PUNCTUAL_URL to that, or log in there.",

@@ -149,8 +149,15 @@ def _given_token(address: str) -> tuple[Token, str]:
     secret = check_token(_ask_secret("Token").strip(), "What was given")
     if not secret:
         raise UsageMistakeError("No token was given.")
-    with client_of(address, secret) as client:
-        return client.own_token(), secret
+    try:
+        with client_of(address, secret) as client:
+            return client.own_token(), secret
+    except UnauthorisedError as error:
+        # What else it could be told, such as to set a variable, is of no use to whom has just given one.
+        raise UnauthorisedError(
+            f"{address} does not accept this token: it is not one of its own, or has expired or was revoked.",
+            status=error.status,
+        ) from None
 
 
 def _revoke(profile: Profile) -> None:

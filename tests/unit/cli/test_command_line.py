@@ -101,6 +101,15 @@ def test_a_name_means_ones_own_job_before_those_that_others_share(
     ), ended.stderr
 
 
+def test_a_token_that_was_just_given_and_is_refused_is_told_as_that(server: RecordingServer) -> None:
+    problem = {"detail": "The API token is unknown; send a valid one.", "type": "about:blank"}
+    server.answer("GET", "/api/v1/tokens/self", problem, status=401)
+    ended = punctual("login", server.url, "--token", typed="wrong\n")
+    assert (ended.returncode, ended.stderr.count("\n")) == (3, 1)
+    assert "does not accept this token" in ended.stderr
+    assert "PUNCTUAL_TOKEN" not in ended.stderr
+
+
 def test_a_job_is_sent_as_the_words_say(server: RecordingServer, tmp_path_factory: pytest.TempPathFactory) -> None:
     script = tmp_path_factory.mktemp("script") / "nightly.sh"
     script.write_text("echo hi\n")
