@@ -1,7 +1,8 @@
 """What a command prints of what the server answered, in the format that was asked for: one way for all commands.
 
-On a terminal a list fits its width and no row is wrapped; into a pipe, and with `wide`, nothing is cut. JSON and
-YAML are ASCII only, so they are harmless on a terminal and exact in a pipe.
+On a terminal a list fits its width, with as many of its columns as that has room for, and no row is wrapped; into a
+pipe, and with `wide`, nothing is cut. JSON and YAML are ASCII only, so they are harmless on a terminal and exact in a
+pipe.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ Item = TypeVar("Item", bound=Answered)
 
 @dataclass(frozen=True)
 class Column(Generic[Item]):
-    """`wide`: only where there is room for all; `whole`: there to be copied, and cut last."""
+    """`wide`: only where there is room for all; `whole`: there to be copied, and never cut or left out.
+
+    `spare`: where room is short, the column with the highest goes first, and of equals the last.
+    """
 
     title: str
     cell: Callable[[Item], object]
     wide: bool = False
     whole: bool = False
+    spare: int = 0
 
 
 def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: Format) -> None:
@@ -49,7 +54,8 @@ def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: F
     chosen = [column for column in columns if output is Format.WIDE or not column.wide]
     rows = [[_text(column.cell(item)) for column in chosen] for item in found]
     whole = [index for index, column in enumerate(chosen) if column.whole]
-    write_rows([column.title for column in chosen], rows, whole=whole, output=output)
+    spare = [column.spare for column in chosen]
+    write_rows([column.title for column in chosen], rows, whole=whole, spare=spare, output=output)
 
 
 def write_object(raw: JsonObject, output: Format) -> None:
@@ -88,15 +94,19 @@ def write_rows(
     rows: Iterable[Sequence[str]],
     *,
     whole: Sequence[int] = (0,),
+    spare: Sequence[int] = (),
     output: Format = Format.TABLE,
 ) -> None:
+    """`whole` are places of columns, `spare` is a number for each; as of a `Column`."""
     clean = [[neutralise(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         _write_lines([titles, *clean])
         return
     from cli.tables import draw_rows  # noqa: PLC0415  only a terminal needs what draws
 
-    draw_rows(titles, clean, whole=whole, wide=output is Format.WIDE)
+    ranks = spare or [0] * len(titles)
+    going = sorted(set(range(len(titles))) - set(whole), key=lambda place: (ranks[place], place), reverse=True)
+    draw_rows(titles, clean, whole=whole, going=going, wide=output is Format.WIDE)
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:

@@ -1,10 +1,15 @@
-"""Tables on a terminal: rows that fit its width and are not wrapped, or few that are, because all of them is read."""
+"""Tables on a terminal: rows that fit its width and are not wrapped, or few that are, because all of them is read.
+
+Where room is short, whole columns go, and what stays can be read: ids are never cut, nor is anything to less than tells
+what it is.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import UTC, date, datetime
 
 from rich.cells import cell_len, set_cell_size
 from rich.table import Table
@@ -13,11 +18,9 @@ from rich.text import Text
 from cli.terminal import console
 
 GAP = 1
-# To these, columns shrink where a terminal is narrow: those that are there to be copied come last.
-NARROWEST = 6
-SHORTEST_TITLE = 4
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
-NARROWEST_COPIED = 12
+# Nothing is cut to less: it holds a state, a number, a short time, and enough of a name.
+NARROWEST = 12
+_TIME = re.compile(r"(\w+ )?(\d{4})-(\d\d-\d\d) (\d\d:\d\d)(:\d\d)(Z|[+-]\d\d:\d\d)")
 
 
 def draw_wrapped(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -27,53 +30,75 @@ def draw_wrapped(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console().print(table)
 
 
-def draw_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Sequence[int], wide: bool) -> None:
+def draw_rows(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, whole: Sequence[int], going: Sequence[int], wide: bool
+) -> None:
     screen = console(wrap=False)
-    widths = arrange(titles, rows, sys.maxsize if wide else screen.width, whole)
+    room = sys.maxsize if wide else screen.width
+    if _taken(_natural(titles, rows).values()) > room:
+        today = datetime.now(UTC).date()
+        rows = [[shorten(cell, today) for cell in row] for row in rows]
+    widths = arrange(titles, rows, room, whole, going)
     for number, line in enumerate([titles, *rows]):
         cells = [set_cell_size(cut(line[index], width), width) for index, width in widths.items()]
         screen.print(Text((" " * GAP).join(cells).rstrip(), style="" if number else "bold"))
 
 
-def arrange(titles: Sequence[str], rows: Sequence[Sequence[str]], room: int, whole: Sequence[int]) -> dict[int, int]:
-    """Which columns are shown, and how wide: where room is short, none that says nothing, nor a title in full."""
-    widths = {index: max(map(cell_len, column)) for index, column in enumerate(zip(titles, *rows, strict=True))}
-    if rows and sum(widths.values()) + GAP * (len(widths) - 1) > room:
-        longest = {index: max(cell_len(row[index]) for row in rows) for index in widths}
-        widths = {
-            index: min(width, max(longest[index], SHORTEST_TITLE)) for index, width in widths.items() if longest[index]
-        }
-    kept = list(widths)
-    fitted = fit(list(widths.values()), room, [kept.index(index) for index in whole if index in widths])
-    return dict(zip(kept, fitted, strict=True))
-
-
-def fit(widths: Sequence[int], room: int, whole: Sequence[int]) -> list[int]:
-    """The widths, the widest made narrower until all of them are in the room, or none can be."""
-    fitted = list(widths)
-    for narrowest, able in (
-        (NARROWEST, [index for index in range(len(fitted)) if index not in whole]),
-        (NARROWEST_COPIED, list(whole)),
-        (1, list(range(len(fitted)))),
-    ):
-        while sum(fitted) + GAP * (len(fitted) - 1) > room:
-            widest = max(able, key=lambda index: fitted[index], default=None)
-            if widest is None or fitted[widest] <= narrowest:
-                break
-            fitted[widest] -= 1
+def arrange(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], room: int, whole: Sequence[int], going: Sequence[int]
+) -> dict[int, int]:
+    """Which columns are shown, and how wide: where room is short, those go that say nothing, then `going`."""
+    widths = _natural(titles, rows)
+    if rows and _taken(widths.values()) > room:
+        widths = {index: width for index, width in widths.items() if any(row[index] for row in rows)}
+    fitted = fit(widths, room, whole)
+    for index in going:
+        if _taken(fitted.values()) <= room:
+            break
+        widths.pop(index, None)
+        fitted = fit(widths, room, whole)
     return fitted
 
 
+def fit(widths: dict[int, int], room: int, whole: Sequence[int]) -> dict[int, int]:
+    """The widths, the widest made narrower until all of them are in the room, or none may be."""
+    fitted = dict(widths)
+    able = [index for index in fitted if index not in whole]
+    while _taken(fitted.values()) > room:
+        widest = max(able, key=lambda index: fitted[index], default=None)
+        if widest is None or fitted[widest] <= NARROWEST:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def shorten(cell: str, today: date) -> str:
+    """A time in as little as tells it: of today the hour, of this year no seconds, of another one the day."""
+    found = _TIME.fullmatch(cell)
+    if found is None:
+        return cell
+    word, year, day, hour, seconds, offset = (part or "" for part in found.groups())
+    if f"{year}-{day}" == today.isoformat():
+        return f"{word}{hour}{seconds}{offset}"
+    return f"{word}{day} {hour}{offset}" if int(year) == today.year else f"{word}{year}-{day}"
+
+
 def cut(cell: str, width: int) -> str:
-    """A name is told by both of its ends, a sentence by how it begins, a time best by its hour."""
+    """A name is told by both of its ends, a sentence by how it begins."""
     if cell_len(cell) <= width:
         return cell
-    if _TIME.fullmatch(cell) and width > 4:
-        return f"…{cell[1 - width :]}"
     if width <= 4 or " " in cell:
         return set_cell_size(cell, max(width - 1, 0)).rstrip() + "…"
     tail = (width - 1) // 2
     return set_cell_size(cell, width - 1 - tail) + "…" + _last_cells(cell, tail)
+
+
+def _natural(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, int]:
+    return {index: max(map(cell_len, column)) for index, column in enumerate(zip(titles, *rows, strict=True))}
+
+
+def _taken(widths: Collection[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _last_cells(cell: str, width: int) -> str:

@@ -102,5 +102,6 @@ def _write_report(found: JsonObject, output: Format) -> None:
                 tuple(str(each.get(key) or "") for key in ("what", "count", "schedule_id", "instant"))
                 for each in differences
             ],
+            whole=(0, 2),
             output=output,
         )

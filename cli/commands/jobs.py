@@ -30,7 +30,7 @@ COLUMNS: tuple[Column[Job], ...] = (
     Column("ID", field("id"), whole=True),
     Column("NAME", field("name")),
     Column("STATUS", field("status")),
-    Column("NEXT RUN", lambda job: shown_time(next(iter(job.next_instants), None))),
+    Column("NEXT RUN", lambda job: shown_time(next(iter(job.next_instants), None)), spare=1),
     Column("OWNER", field("owner"), wide=True),
     Column("TEAM", field("team"), wide=True),
     Column("QUEUE", field("queue"), wide=True),

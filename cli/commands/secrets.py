@@ -25,7 +25,7 @@ COLUMNS: tuple[Column[Secret], ...] = (
     Column("ID", field("id"), whole=True),
     Column("NAME", field("name")),
     Column("OWNER", field("owner")),
-    Column("VERSION", field("version")),
+    Column("VERSION", field("version"), spare=1),
     Column("SET", moment("updated_at")),
     Column("CREATED", moment("created_at"), wide=True),
 )

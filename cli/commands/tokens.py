@@ -29,10 +29,10 @@ def _end(token: Token) -> str:
 COLUMNS: tuple[Column[Token], ...] = (
     Column("ID", field("id"), whole=True),
     Column("NAME", field("name")),
-    Column("OWNER", field("owner")),
+    Column("OWNER", field("owner"), spare=1),
     Column("SCOPE", field("scope")),
     Column("GOOD UNTIL", _end),
-    Column("LAST USED", moment("last_used_at")),
+    Column("LAST USED", moment("last_used_at"), spare=2),
     Column("POOL", field("pool"), wide=True),
     Column("CREATED", moment("created_at"), wide=True),
 )

@@ -23,17 +23,17 @@ COLUMNS: tuple[Column[Worker], ...] = (
     Column("ID", field("id"), whole=True),
     Column("NAME", field("name")),
     Column("STATUS", lambda worker: f"{worker.status}, refuses work" if worker.refusal else worker.status),
-    Column("HOST", field("host")),
-    Column("POOL", field("pool")),
+    Column("HOST", field("host"), spare=2),
+    Column("POOL", field("pool"), spare=1),
     Column("SLOTS", lambda worker: f"{_shown(worker.runs)}/{_shown(worker.slots)}"),
-    Column("LOAD", lambda worker: _shown(worker.load)),
-    Column("AS OF", lambda worker: shown_time(worker.used_at)),
+    Column("LOAD", lambda worker: _shown(worker.load), spare=1),
+    Column("AS OF", lambda worker: shown_time(worker.used_at), spare=4),
     Column("CPU", field("cpu"), wide=True),
     Column("MEMORY", field("memory_mb"), wide=True),
     Column("DISK", field("disk_mb"), wide=True),
     Column("BY", field("transport"), wide=True),
     Column("LEASE UNTIL", moment("lease_until"), wide=True),
-    Column("CAPABILITIES", lambda worker: worker.able_to()),
+    Column("CAPABILITIES", lambda worker: worker.able_to(), spare=3),
 )
 
 workers_app = group("workers", help="List workers, and drain them.")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cli.results import Format, flatten, write_answer, write_data
-from cli.tables import arrange, cut, fit
+from cli.tables import NARROWEST, arrange, cut, fit, shorten
 from tests.unit.cli.server import RecordingServer
 from tests.unit.cli.test_command_line import punctual
 from tests.unit.cli.whole import whole_tree
@@ -63,6 +64,48 @@ def test_a_list_fits_its_terminal_and_keeps_what_is_there_to_be_copied(server: R
     assert row.startswith(f"{IDENTIFIER} the")
     assert cell_len(row) <= columns
     assert "…" in row
+
+
+@pytest.mark.parametrize(
+    ("columns", "titles"),
+    [
+        (30, ["ID"]),
+        (60, ["ID", "JOB", "STATUS"]),
+        (80, ["ID", "JOB", "STATUS", "EXIT", "STARTED"]),
+        (120, ["ID", "JOB", "STATUS", "PROGRESS", "ATTEMPT", "EXIT", "STARTED", "ENDED"]),
+    ],
+)
+def test_a_narrow_list_has_fewer_columns_and_what_it_has_can_be_read(
+    server: RecordingServer, columns: int, titles: list[str]
+) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    execution = {
+        "id": IDENTIFIER, "job_id": "J", "job_name": JOB["name"], "status": "succeeded", "attempt": 1, "exit_code": 0,
+        "started_at": yesterday.isoformat(), "ended_at": yesterday.isoformat(), "progress": {"percent": 100},
+    }  # fmt: skip
+    server.answer("GET", "/api/v1/executions?limit=50", {"results": [execution], "next": None})
+    head, row = on_a_terminal("--no-color", "executions", url=server.url, columns=columns).splitlines()
+    assert head.split() == titles
+    cells = dict(zip(titles, row.split(), strict=False))
+    assert cells["ID"] == IDENTIFIER
+    assert cells.get("STATUS", "succeeded") == "succeeded"
+    assert "STARTED" not in titles or f"{yesterday:%m-%d %H:%M}Z" in row or f"{yesterday:%Y-%m-%d}" in row
+    assert cell_len(row) <= max(columns, len(IDENTIFIER))
+
+
+def test_a_title_is_never_cut(server: RecordingServer) -> None:
+    worker = {
+        "id": IDENTIFIER, "name": "alpha", "status": "online", "host": "alpha.example", "pool": "default", "slots": 8,
+        "capabilities": [f"something-{number}" for number in range(30)],
+    }  # fmt: skip
+    server.answer("GET", "/api/v1/workers?limit=100", {"results": [worker], "next": None})
+    heads = [
+        on_a_terminal("--no-color", "workers", url=server.url, columns=columns).splitlines()[0].split()
+        for columns in (60, 80, 200)
+    ]
+    assert heads[0] == ["ID", "NAME", "STATUS", "SLOTS"]
+    assert heads[1] == ["ID", "NAME", "STATUS", "POOL", "SLOTS", "LOAD"]
+    assert heads[2] == ["ID", "NAME", "STATUS", "HOST", "POOL", "SLOTS", "LOAD", "CAPABILITIES"]
 
 
 def test_a_wide_list_has_all_columns_and_cuts_nothing(server: RecordingServer) -> None:
@@ -117,13 +160,12 @@ def test_yaml_is_written_in_blocks(capsys: pytest.CaptureFixture[str]) -> None:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=9), st.integers(1, 250))
 def test_widths_shrink_until_they_fit_and_no_further(widths: list[int], room: int) -> None:
-    fitted = fit(widths, room, [0])
+    fitted = list(fit(dict(enumerate(widths)), room, [0]).values())
     taken = sum(fitted) + len(fitted) - 1
-    assert all(1 <= narrow <= wide for narrow, wide in zip(fitted, widths, strict=True))
-    assert taken <= room or set(fitted) == {1}
-    assert fitted == widths or taken == room or set(fitted) == {1}
-    # What is there to be copied is cut only when the others are as narrow as they may be.
-    assert fitted[0] == widths[0] or all(width <= 6 for width in fitted[1:])
+    assert fitted[0] == widths[0]
+    assert all(min(wide, NARROWEST) <= narrow <= wide for narrow, wide in zip(fitted, widths, strict=True))
+    assert taken <= room or all(width <= NARROWEST for width in fitted[1:])
+    assert fitted == widths or taken >= room
 
 
 @given(st.text(st.characters(exclude_categories=["C", "Z", "M"])), st.integers(1, 30))
@@ -136,14 +178,31 @@ def test_what_is_cut_has_the_room_it_was_given(text: str, width: int) -> None:
 def test_a_name_keeps_both_ends_and_a_sentence_its_beginning() -> None:
     assert cut("nightly-report-europe", 11) == "night…urope"
     assert cut("no worker is free", 11) == "no worker…"
-    assert cut("2026-11-16 23:27:06Z", 10) == "…23:27:06Z"
 
 
-def test_where_room_is_short_empty_columns_and_long_titles_go_first() -> None:
-    titles, rows = ["ID", "PROGRESS", "ATTEMPT"], [["abc", "", "1"], ["de", "", "12"]]
-    assert arrange(titles, rows, 40, [0]) == {0: 3, 1: 8, 2: 7}
-    assert arrange(titles, rows, 18, [0]) == {0: 3, 2: 4}
-    assert sum(arrange(titles, [], 9, [0]).values()) == 7
+@pytest.mark.parametrize(
+    ("time", "short"),
+    [
+        ("2026-11-16 23:27:06Z", "23:27:06Z"),
+        ("2026-11-15 23:27:06Z", "11-15 23:27Z"),
+        ("2025-11-16 23:27:06Z", "2025-11-16"),
+        ("2026-11-17 00:27:06+01:00", "11-17 00:27+01:00"),
+        ("revoked 2025-11-16 23:27:06Z", "revoked 2025-11-16"),
+        ("at 2026-11-16", "at 2026-11-16"),
+    ],
+)
+def test_a_time_is_as_short_as_tells_it(time: str, short: str) -> None:
+    assert shorten(time, date(2026, 11, 16)) == short
+
+
+def test_where_room_is_short_empty_columns_go_first_and_then_the_spare_ones() -> None:
+    titles, rows = ["ID", "PROGRESS", "ATTEMPT", "EXIT"], [["abc", "", "1", "0"], ["de", "", "12", "1"]]
+    going = [2, 3, 1]
+    assert arrange(titles, rows, 40, [0], going) == {0: 3, 1: 8, 2: 7, 3: 4}
+    assert arrange(titles, rows, 18, [0], going) == {0: 3, 2: 7, 3: 4}
+    assert arrange(titles, rows, 15, [0], going) == {0: 3, 3: 4}
+    assert arrange(titles, rows, 2, [0], going) == {0: 3}
+    assert arrange(titles, [], 9, [0], going) == {0: 2}
 
 
 def test_fields_are_flattened_without_the_empty_ones() -> None:
