@@ -34,9 +34,7 @@ def load_config(environment: Mapping[str, str]) -> Config:
         raise NotConfiguredError("PUNCTUAL_URL is set but PUNCTUAL_TOKEN is not: set both.")
     if url:
         return Config(check_url(url), check_token(token))
-    name = environment.get("PUNCTUAL_PROFILE", "").strip()
-    if not name and not token:
-        name = read_profiles(path_of(environment)).current or ""
+    name = profile_in_use(environment)
     if name and name != LOCAL:
         profile = read_profiles(path_of(environment)).named(name)
         where = f"The profile {name}'s"
@@ -44,6 +42,14 @@ def load_config(environment: Mapping[str, str]) -> Config:
     stored = local_stack(environment)
     # A token alone is another one for the local stack.
     return stored if name else Config(stored.url, check_token(token or stored.token))
+
+
+def profile_in_use(environment: Mapping[str, str]) -> str:
+    """The name of the profile that is meant where no address is given; empty: the local stack, since none is."""
+    name = environment.get("PUNCTUAL_PROFILE", "").strip()
+    if name or environment.get("PUNCTUAL_TOKEN", "").strip():
+        return name
+    return read_profiles(path_of(environment)).current or ""
 
 
 def local_stack(environment: Mapping[str, str]) -> Config:

@@ -16,7 +16,7 @@ from cli.answers import JsonObject
 from cli.app import app, client_of, group
 from cli.commands.options import FormatOption, Scope
 from cli.completion import profile_names
-from cli.config import check_token, check_url, is_loopback, local_stack
+from cli.config import check_token, check_url, is_loopback, local_stack, profile_in_use
 from cli.errors import (
     ClientError,
     NotConfiguredError,
@@ -123,9 +123,14 @@ def list_profiles(context: typer.Context, output: FormatOption = Format.TABLE) -
     addresses = {name: profile.url for name, profile in sorted(profiles.known.items())}
     with suppress(NotConfiguredError):
         addresses[LOCAL] = local_stack(os.environ).url
-    current = profiles.current or LOCAL
+    given = os.environ.get("PUNCTUAL_URL", "").strip()
+    current = None if given else profile_in_use(os.environ) or LOCAL
     found = [Listed({"name": name, "url": url, "current": name == current}) for name, url in addresses.items()]
     write_list(found, COLUMNS, output)
+    if given:
+        say(f"PUNCTUAL_URL is set, and comes before all of them: {given} is in use.")
+    elif current not in (*addresses, LOCAL):
+        say(f"There is no profile called {current!r}, which was chosen.")
 
 
 @profiles_app.command(name="use")

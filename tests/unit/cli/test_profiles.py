@@ -14,6 +14,7 @@ import pytest
 from cli.config import Config, load_config
 from cli.errors import NotConfiguredError, ProfilesNotKeptError, UsageMistakeError
 from cli.profiles import Profile, Profiles, change_profiles, check_name, name_for, path_of, read_profiles
+from tests.unit.forked import run_forked
 
 WORK = Profile("https://work.example", "w")
 HOME = Profile("http://[::1]:8000", "h")
@@ -120,6 +121,29 @@ def test_explicit_comes_before_implicit_and_no_token_goes_astray(
     environment: dict[str, str], more: dict[str, str], expected: tuple[str, str]
 ) -> None:
     assert load_config(environment | more) == Config(*expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "used", "said"),
+    [
+        ([], {}, "work", ""),
+        (["--profile", "home"], {"PUNCTUAL_PROFILE": "work", "PUNCTUAL_URL": "http://x"}, "home", ""),
+        ([], {"PUNCTUAL_PROFILE": "home"}, "home", ""),
+        ([], {"PUNCTUAL_PROFILE": "local"}, "local", ""),
+        ([], {"PUNCTUAL_TOKEN": "t"}, "local", ""),
+        ([], {"PUNCTUAL_URL": "http://x", "PUNCTUAL_TOKEN": "t"}, None, "comes before all of them: http://x is in use"),
+        ([], {"PUNCTUAL_PROFILE": "gone"}, None, "There is no profile called 'gone'"),
+    ],
+)
+def test_the_list_marks_the_server_that_a_command_would_use(
+    environment: dict[str, str], words: list[str], more: dict[str, str], used: str | None, said: str
+) -> None:
+    listed = run_forked("cli", *words, "profiles", "-o", "json", environment=environment | more)
+    profiles = json.loads(listed.stdout)
+    assert [each["name"] for each in profiles] == ["home", "work", "local"]
+    assert [each["name"] for each in profiles if each["current"]] == ([] if used is None else [used])
+    assert said in listed.stderr
+    assert bool(listed.stderr) is bool(said)
 
 
 def test_the_local_stack_again(environment: dict[str, str], path: Path) -> None:
