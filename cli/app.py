@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
     from cli.client import Client
+    from cli.records import Job
+
+# So many of those that a name could mean are told.
+MOST_NAMED = 10
 
 
 class Group(TyperGroup):
@@ -56,8 +60,15 @@ def client_of(url: str, token: str) -> Client:
 
 def resolve_job(client: Client, word: str) -> str:
     """The id of a job that is named by its id or by its name."""
-    if is_id(word):
-        return word
+    return word if is_id(word) else find_named(client, word).id
+
+
+def find_job(client: Client, word: str) -> Job:
+    """The job itself, for who is asked or told about it."""
+    return client.job(word) if is_id(word) else find_named(client, word)
+
+
+def find_named(client: Client, word: str) -> Job:
     named = [job for job in client.jobs(name=word, limit=100) if job.name == word]
     if not named:
         raise ClientError(f"There is no job called {word!r}: ./punctual jobs lists them.")
@@ -66,8 +77,10 @@ def resolve_job(client: Client, word: str) -> str:
         owner = client.owner()
         named = [job for job in named if job.raw.get("owner") == owner] or named
     if len(named) > 1:
-        raise ClientError(f"{len(named)} jobs are called {word!r}: name the job by its id.")
-    return named[0].id
+        whose = [f"{job.id} of {job.raw.get('owner') or 'nobody'}" for job in named[:MOST_NAMED]]
+        rest = ["…"] if len(named) > MOST_NAMED else []
+        raise ClientError(f"{len(named)} jobs are called {word!r}, name it by its id: {', '.join([*whose, *rest])}")
+    return named[0]
 
 
 def resolve_worker(client: Client, word: str) -> str:

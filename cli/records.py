@@ -43,6 +43,12 @@ class Job:
         )
 
     @property
+    def name_and_owner(self) -> str:
+        """For who acts upon it, and may act upon those of others."""
+        owner = optional_text(self.raw, "owner")
+        return f"{self.name} of {owner}" if owner else self.name
+
+    @property
     def schedules_shown(self) -> str:
         schedules = as_objects(self.raw.get("schedules") or [])
         return "; ".join(optional_text(schedule, "in_words") or "in quarantine" for schedule in schedules)

@@ -37,7 +37,8 @@ Item = TypeVar("Item", bound=Answered)
 class Column(Generic[Item]):
     """`wide`: only where there is room for all; `whole`: there to be copied, and never cut or left out.
 
-    `spare`: where room is short, the column with the highest goes first, and of equals the last.
+    `spare`: where room is short, the column with the highest goes first, and of equals the last. `differing`: a wide
+    one that is shown also where rows differ in it.
     """
 
     title: str
@@ -45,13 +46,18 @@ class Column(Generic[Item]):
     wide: bool = False
     whole: bool = False
     spare: int = 0
+    differing: bool = False
 
 
 def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: Format) -> None:
     if output in (Format.JSON, Format.YAML):
         write_data([item.raw for item in found], output)
         return
-    chosen = [column for column in columns if output is Format.WIDE or not column.wide]
+    chosen = [
+        column
+        for column in columns
+        if output is Format.WIDE or not column.wide or (column.differing and len(set(map(column.cell, found))) > 1)
+    ]
     rows = [[_text(column.cell(item)) for column in chosen] for item in found]
     whole = [index for index, column in enumerate(chosen) if column.whole]
     spare = [column.spare for column in chosen]

@@ -28,7 +28,7 @@ COLUMNS: tuple[Column[Change], ...] = (
     Column("VIA", field("via"), wide=True),
     Column("FROM", field("address"), wide=True),
     Column("TOKEN", field("token"), wide=True),
-    Column("OWNER", field("owner"), wide=True),
+    Column("OWNER", field("owner"), wide=True, differing=True),
     Column("OBJECT", field("object_id"), wide=True),
 )
 

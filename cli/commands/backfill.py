@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, connect, resolve_job
+from cli.app import app, connect, find_named
 from cli.commands.options import FormatOption, JobArgument, LimitOption
 from cli.errors import UsageMistakeError
 from cli.results import Column, Format, field, moment, write_list
@@ -52,14 +52,16 @@ def backfill(  # noqa: PLR0917  each is an option of the command line
         raise UsageMistakeError(f"{cancel!r} is not the id of a backfill: ./punctual backfill {job} lists them.")
     from_, to = (None if word is None else parse_moment(word) for word in (first, last))
     with connect() as client:
-        job_id = resolve_job(client, job)
+        named = None if is_id(job) else find_named(client, job)
+        job_id = job if named is None else named.id
         if cancel is not None:
             stopped = client.cancel_backfill(cancel)
             say(f"The backfill {stopped.id} is {stopped.status}; it made {stopped.done} executions.")
             write_list([stopped], COLUMNS, output)
         elif from_ is not None:
             made = client.backfill_job(job_id, from_=from_, to=to or parse_moment("1s"))
-            say(f"Catching up on {made.expected} instants. See how far it is: ./punctual backfill {job_id}")
+            of = "" if named is None else f" of {named.name_and_owner}"
+            say(f"Catching up on {made.expected} instants{of}. See how far it is: ./punctual backfill {job_id}")
             write_list([made], COLUMNS, output)
         else:
             write_list(client.backfills(job_id, limit=limit), COLUMNS, output)

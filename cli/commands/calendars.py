@@ -23,7 +23,7 @@ COLUMNS: tuple[Column[Calendar], ...] = (
     Column("NAME", field("name")),
     Column("DATES", lambda calendar: len(calendar.dates)),
     Column("USED BY", field("used_by")),
-    Column("OWNER", field("owner"), wide=True),
+    Column("OWNER", field("owner"), wide=True, differing=True),
     Column("CREATED", moment("created_at"), wide=True),
     Column("UPDATED", moment("updated_at"), wide=True),
 )

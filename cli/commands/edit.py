@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.answers import as_objects
-from cli.app import app, connect, resolve_job
+from cli.app import app, connect, find_job, resolve_job
 from cli.commands.job_options import (
     AfterOption,
     ArgOption,
@@ -136,7 +136,7 @@ def edit(  # noqa: PLR0917  each is an option of the command line
         if not changes:
             raise UsageMistakeError("Nothing is to be changed: ./punctual edit --help lists what can be.")
         edited = client.edit_job(job_id, changes)
-    say(f"Edited {edited.name}.{when(edited)}")
+    say(f"Edited {edited.name_and_owner}.{when(edited)}")
     warn(edited)
     write_answer(edited.raw, output)
 
@@ -157,7 +157,7 @@ def _schedules(present: Job, wanted: list[dict[str, object]], calendar: str | No
 def delete(job: JobArgument, yes: YesOption = False) -> None:
     """Delete a job: cancel what it runs, and hide it. Its executions stay readable."""
     with connect() as client:
-        found = client.job(resolve_job(client, job))
-        confirm(f"Delete the job {found.name}, and cancel what it runs?", yes=yes)
+        found = find_job(client, job)
+        confirm(f"Delete the job {found.name_and_owner}, and cancel what it runs?", yes=yes)
         client.delete_job(found.id)
-    say(f"Deleted {found.name}.")
+    say(f"Deleted {found.name_and_owner}.")

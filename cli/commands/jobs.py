@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
+from cli.app import app, check_execution_id, connect, find_job, find_named, resolve_job, resolve_worker
 from cli.commands.options import (
     AnswerOption,
     FormatOption,
@@ -15,13 +15,14 @@ from cli.commands.options import (
     LimitOption,
     WaitLimitOption,
     WaitOption,
+    YesOption,
 )
 from cli.completion import job_names
 from cli.errors import UsageMistakeError
 from cli.following import wait_and_exit
 from cli.results import Column, Format, field, moment, write_answer, write_list
-from cli.terminal import say, shown_time
-from cli.values import parse_duration
+from cli.terminal import confirm, say, shown_time
+from cli.values import is_id, parse_duration
 
 if TYPE_CHECKING:
     from cli.records import Instant, Job
@@ -31,7 +32,7 @@ COLUMNS: tuple[Column[Job], ...] = (
     Column("NAME", field("name")),
     Column("STATUS", field("status")),
     Column("NEXT RUN", lambda job: shown_time(next(iter(job.next_instants), None)), spare=1),
-    Column("OWNER", field("owner"), wide=True),
+    Column("OWNER", field("owner"), wide=True, differing=True),
     Column("TEAM", field("team"), wide=True),
     Column("QUEUE", field("queue"), wide=True),
     Column("PRIORITY", field("priority"), wide=True),
@@ -81,7 +82,10 @@ def run(
     deadline = time.monotonic() + parse_duration(wait_limit)
     with connect() as client:
         worker_id = None if worker is None else resolve_worker(client, worker)
-        execution = client.execute_job(resolve_job(client, job), worker_id=worker_id)
+        named = None if is_id(job) else find_named(client, job)
+        execution = client.execute_job(job if named is None else named.id, worker_id=worker_id)
+        if named is not None:
+            say(f"Running {named.name_and_owner}.")
         if wait:
             wait_and_exit(client, execution.id, deadline=deadline, output=output)
     write_answer(execution.raw, output, short=execution.id)
@@ -108,7 +112,7 @@ def pause(
     """Pause a job: its schedules fire nothing until it is resumed. What runs goes on."""
     with connect() as client:
         paused = client.pause_job(resolve_job(client, job), note=note)
-    say(f"The job {paused.name} is {paused.status}. Go on with it: ./punctual resume {paused.id}")
+    say(f"The job {paused.name_and_owner} is {paused.status}. Go on with it: ./punctual resume {paused.id}")
     write_answer(paused.raw, output)
 
 
@@ -118,7 +122,7 @@ def resume(job: JobArgument, output: AnswerOption = None) -> None:
     with connect() as client:
         resumed = client.resume_job(resolve_job(client, job))
     following = f" Next run: {shown_time(resumed.next_instants[0])}." if resumed.next_instants else ""
-    say(f"The job {resumed.name} is {resumed.status}.{following}")
+    say(f"The job {resumed.name_and_owner} is {resumed.status}.{following}")
     write_answer(resumed.raw, output)
 
 
@@ -128,6 +132,7 @@ def cancel(
         str | None, typer.Argument(metavar="[JOB]", help="The id or the name of a job.", autocompletion=job_names)
     ] = None,
     execution: Annotated[str | None, typer.Option(metavar="ID", help="Cancel this one execution instead.")] = None,
+    yes: YesOption = False,
     output: AnswerOption = None,
 ) -> None:
     """Cancel a job and what it runs, or one execution."""
@@ -135,8 +140,10 @@ def cancel(
         raise UsageMistakeError("Name either a job or, with --execution, one execution.")
     with connect() as client:
         if job is not None:
-            cancelled = client.cancel_job(resolve_job(client, job))
-            say(f"The job {cancelled.name} is {cancelled.status}.")
+            found = find_job(client, job)
+            confirm(f"Cancel the job {found.name_and_owner}, its schedules and what it runs?", yes=yes)
+            cancelled = client.cancel_job(found.id)
+            say(f"The job {cancelled.name_and_owner} is {cancelled.status}.")
             write_answer(cancelled.raw, output)
         elif execution is not None:
             stopped = client.cancel_execution(check_execution_id(execution))

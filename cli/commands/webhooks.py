@@ -29,7 +29,7 @@ COLUMNS: tuple[Column[Webhook], ...] = (
     Column("STANDING", lambda webhook: webhook.standing()),
     Column("URL", field("url")),
     Column("EVENTS", lambda webhook: webhook.events()),
-    Column("OWNER", field("owner"), wide=True),
+    Column("OWNER", field("owner"), wide=True, differing=True),
     Column("JOB ID", field("job"), wide=True),
     Column("FAILING SINCE", moment("failing_since"), wide=True),
     Column("CREATED", moment("created_at"), wide=True),

@@ -147,7 +147,7 @@ def test_an_execution_and_a_job_are_cancelled(stack: Stack, script: Script) -> N
         wait_for(lambda: client.execution(execution_id).status == "running", "it runs")
         punctual(stack, "cancel", "--execution", execution_id)
         assert client.wait(execution_id, timeout_seconds=60).status == "cancelled"
-        punctual(stack, "cancel", job_id)
+        punctual(stack, "cancel", job_id, "--yes")
         assert client.job(job_id).status == "cancelled"
 
 
@@ -161,7 +161,7 @@ def test_what_waits_is_explained(stack: Stack, script: Script) -> None:
         line.startswith("resource.unicorn\tclosed") and "0 unicorn free, and it needs 2" in line for line in gates
     )
     punctual(stack, "edit", job_id, "--memory", "64")
-    punctual(stack, "cancel", job_id)
+    punctual(stack, "cancel", job_id, "--yes")
     assert punctual(stack, "explain", execution_id).stdout == "It has ended: cancelled.\n"
 
 

@@ -79,11 +79,11 @@ def test_a_hostile_name_is_one_harmless_cell_and_exact_in_json(server: Recording
 
 
 def test_two_jobs_of_one_name_are_not_guessed_between(server: RecordingServer) -> None:
-    twins = [JOB | {"id": name, "name": "twin"} for name in ("a", "b")]
+    twins = [JOB | {"id": name, "name": "twin", "owner": "ann"} for name in ("a", "b")]
     server.answer("GET", "/api/v1/jobs?name=twin&limit=100", {"results": twins, "next": None})
-    ended = punctual("cancel", "twin", url=server.url)
+    ended = punctual("cancel", "twin", "--yes", url=server.url)
     assert ended.returncode == 4
-    assert "2 jobs are called 'twin'" in ended.stderr
+    assert "2 jobs are called 'twin', name it by its id: a of ann, b of ann\n" in ended.stderr
     assert [asked.method for asked in server.requests] == ["GET"]
 
 
@@ -95,7 +95,7 @@ def test_a_name_means_ones_own_job_before_those_that_others_share(
     server.answer("GET", "/api/v1/jobs?name=twin&limit=100", {"results": named, "next": None})
     server.answer("GET", "/api/v1/usage", {"owner": "me"})
     server.answer("PUT", f"/api/v1/jobs/{meant}/cancel", JOB)
-    ended = punctual("cancel", "twin", url=server.url)
+    ended = punctual("cancel", "twin", "--yes", url=server.url)
     assert (ended.returncode, server.requests[-1].path) == (
         (4, "/api/v1/usage") if meant is None else (0, f"/api/v1/jobs/{meant}/cancel")
     ), ended.stderr
