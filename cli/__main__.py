@@ -20,6 +20,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str]) -> int:
+    _have_streams()
     try:
         if arguments[:1] == [ASKED]:
             code = complete(arguments[1:])
@@ -64,6 +65,21 @@ def complete(asked: Sequence[str]) -> int:
     for line in answer(typer.main.get_command(root), shell, words):
         print(line)
     return 0
+
+
+def _have_streams() -> None:
+    """A shell can close any of the three (`>&-`); Python then has None there, and the next file takes its number.
+
+    What is printed to a stdout that was closed cannot be written, which is told as of a full disk; what is said to a
+    stderr that was closed is not wanted.
+    """
+    for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
 def _forget_stdout() -> None:

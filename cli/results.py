@@ -17,6 +17,9 @@ from typing import Generic, Protocol, TypeVar
 from cli.answers import JsonObject, optional_text
 from cli.terminal import neutralise, shown_time, write_result
 
+# Fields whose values are what somebody has given or a program has told, also if they are empty.
+OF_ONES_OWN = ("args", "env", "result")
+
 
 class Format(StrEnum):
     TABLE = "table"
@@ -116,13 +119,17 @@ def write_rows(
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:
-    """Nested fields as `retry.max_attempts` and `schedules.0.cron`, without those that are empty."""
+    """Nested fields as `retry.max_attempts` and `schedules.0.cron`, without those that say nothing.
+
+    A text that is empty says nothing, but where it is one of somebody's own, such as an argument.
+    """
     if isinstance(value, Mapping):
         pairs = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, list):
         pairs = [(str(index), item) for index, item in enumerate(value)]
     else:
-        return {} if value is None or value == "" else {name: str(value)}
+        silent = value is None or (value == "" and name.partition(".")[0] not in OF_ONES_OWN)
+        return {} if silent else {name: str(value)}
     flat: dict[str, str] = {}
     for key, item in pairs:
         flat |= flatten(item, f"{name}.{key}" if name else key)

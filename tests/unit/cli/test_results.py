@@ -209,6 +209,14 @@ def test_fields_are_flattened_without_the_empty_ones() -> None:
     assert flatten({"a": {"b": 1, "c": None}, "d": [{"e": "x"}], "f": ""}) == {"a.b": "1", "d.0.e": "x"}
 
 
+def test_an_empty_argument_or_variable_is_one_like_the_others() -> None:
+    assert flatten({"args": ["", "x"], "env": {"A": ""}, "schedules": [{"error": ""}]}) == {
+        "args.0": "",
+        "args.1": "x",
+        "env.A": "",
+    }
+
+
 def test_no_command_has_a_way_of_printing_of_its_own() -> None:
     """A format that one command forgets is one that nobody can rely on."""
     own = {path.name for path in COMMANDS.glob("*.py") if re.search(r"\bjson\.dumps|Format\.JSON:", path.read_text())}

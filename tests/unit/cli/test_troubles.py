@@ -20,6 +20,7 @@ from cli.__main__ import main
 from tests.unit.cli.server import RecordingServer
 
 ROOT = Path(__file__).resolve().parents[3]
+JOB_ID = "0198c0de-0000-7000-8000-000000000001"
 PAGE = {"results": [{"id": "J", "name": "nightly", "status": "x"}]}
 ALONE = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from cli.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
@@ -98,6 +99,35 @@ def test_a_full_disk_is_one_line_and_no_success(server: RecordingServer) -> None
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert "No space left on device" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["jobs", "-o", "json"], ["show", JOB_ID], ["run", JOB_ID]])
+def test_a_stdout_that_is_closed_is_one_line_and_no_success(server: RecordingServer, words: list[str]) -> None:
+    job = {"id": JOB_ID, "name": "nightly", "status": "x"}
+    server.answer("GET", "/api/v1/jobs?limit=50", {"results": [job], "next": None})
+    server.answer("GET", f"/api/v1/jobs/{JOB_ID}", job)
+    execution = {"id": "E", "job_id": JOB_ID, "status": "ready", "attempt": 0}
+    server.answer("POST", f"/api/v1/jobs/{JOB_ID}/execute", execution, status=201)
+    ended = closing(">&-", *words, url=server.url)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "What was to be printed could not be written" in ended.stderr
+
+
+def test_what_is_said_to_a_stderr_that_is_closed_is_not_printed(server: RecordingServer) -> None:
+    server.answer("POST", f"/api/v1/jobs/{JOB_ID}/pause", {"id": JOB_ID, "name": "nightly", "status": "paused"})
+    ended = closing("2>&-", "pause", JOB_ID, url=server.url)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    asked = closing("<&-", "delete", JOB_ID, url=server.url)
+    assert "Traceback" not in asked.stderr
+
+
+def closing(descriptor: str, *words: str, url: str) -> subprocess.CompletedProcess[str]:
+    """The command as a shell starts it with that descriptor closed."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" -m cli "$@" {descriptor}', sys.executable, *words], cwd=ROOT, capture_output=True,
+        env=os.environ | {"PUNCTUAL_URL": url, "PUNCTUAL_TOKEN": "t"}, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def distributions_of(*names: str) -> set[str]:
