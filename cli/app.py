@@ -7,6 +7,7 @@ is needed to talk to one.
 from __future__ import annotations
 
 import os
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -96,5 +97,7 @@ def resolve_worker(client: Client, word: str) -> str:
 
 def check_execution_id(word: str) -> str:
     if not is_id(word):
-        raise UsageMistakeError(f"{word!r} is not the id of an execution: ./punctual executions lists them.")
+        raise UsageMistakeError(
+            f"{word!r} is not the id of an execution: ./punctual executions --job {quote(word)} lists those of a job."
+        )
     return word

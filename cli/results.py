@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from cli.answers import JsonObject, optional_text
-from cli.terminal import neutralise, shown_time, write_result
+from cli.terminal import neutralise, say, shown_time, write_result
 
 # Fields whose values are what somebody has given or a program has told, also if they are empty.
 OF_ONES_OWN = ("args", "env", "result")
@@ -52,10 +52,15 @@ class Column(Generic[Item]):
     differing: bool = False
 
 
-def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: Format) -> None:
+def write_list(found: Sequence[Item], columns: Sequence[Column[Item]], output: Format, *, nothing: str = "") -> None:
+    """`nothing` is what a person is told where there is nothing to list: why, or what to do."""
     if output in (Format.JSON, Format.YAML):
         write_data([item.raw for item in found], output)
         return
+    if nothing and not found:
+        say(nothing)
+        if sys.stdout.isatty():
+            return
     chosen = [
         column
         for column in columns

@@ -37,7 +37,7 @@ def list_artifacts(context: typer.Context, limit: LimitOption = 50, output: Form
         return
     with connect() as client:
         found = client.artifacts(limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No artifacts yet: ./punctual submit FILE uploads what a job runs.")
 
 
 @artifacts_app.command(name="delete")

@@ -62,7 +62,7 @@ def changes(  # noqa: PLR0917  each is an option of the command line
             to=to,
             limit=limit,
         )
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No change matches.")
 
 
 @audit_app.command()

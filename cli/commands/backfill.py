@@ -64,4 +64,5 @@ def backfill(  # noqa: PLR0917  each is an option of the command line
             say(f"Catching up on {made.expected} instants{of}. See how far it is: ./punctual backfill {job_id}")
             write_list([made], COLUMNS, output)
         else:
-            write_list(client.backfills(job_id, limit=limit), COLUMNS, output)
+            nothing = "No backfills of it yet: --from 7d catches up on a week."
+            write_list(client.backfills(job_id, limit=limit), COLUMNS, output, nothing=nothing)

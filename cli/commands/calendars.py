@@ -34,7 +34,7 @@ def calendars(limit: LimitOption = 50, output: FormatOption = Format.TABLE) -> N
     """List calendars."""
     with connect() as client:
         found = client.calendars(limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No calendars yet: ./punctual calendar NAME --date DATE makes one.")
 
 
 @app.command()

@@ -20,6 +20,7 @@ from cli.commands.options import (
     WaitOption,
 )
 from cli.following import wait_and_exit
+from cli.meant import refuse_job
 from cli.results import Column, Format, field, moment, write_answer, write_list
 from cli.terminal import say, write_result
 from cli.values import parse_duration
@@ -60,7 +61,7 @@ def retry(
     deadline = time.monotonic() + parse_duration(wait_limit)
     execution_id = check_execution_id(execution)
     with connect() as client:
-        again = client.retry_execution(execution_id)
+        again = refuse_job(client, execution_id, client.retry_execution)
         if wait:
             wait_and_exit(client, again.id, deadline=deadline, output=output)
     write_answer(again.raw, output, short=again.id)
@@ -83,7 +84,7 @@ def dead_letters(
     with connect() as client:
         job_id = None if job is None else resolve_job(client, job)
         found = client.dead_letters(job_id=job_id, status=status.value, limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No dead letters.")
 
 
 @dlq_app.command()

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.app import app, check_execution_id, connect, resolve_job, resolve_worker
-from cli.commands.options import ExecutionArgument, FormatOption, JobOption, LimitOption
+from cli.app import app, connect, resolve_job, resolve_worker
+from cli.commands.options import FormatOption, JobOption, LimitOption, LookedAtArgument
 from cli.following import follow, leaving_it_running
+from cli.meant import of_execution
 from cli.results import Column, Format, field, moment, write_list
 from cli.terminal import write_log, write_log_bytes
 from cli.values import parse_moment
 
 if TYPE_CHECKING:
+    from cli.client import Client
     from cli.records import Execution
 
 # Ctrl-C ends a live view; this only keeps a forgotten one from lasting for ever.
@@ -67,24 +69,31 @@ def executions(  # noqa: PLR0917  each is an option of the command line
             scheduled_from=first,
             limit=limit,
         )
-    write_list(found, COLUMNS, output)
+    filtered = any((job, status, worker, queue, owner, team, since))
+    nothing = "No execution matches." if filtered else "No executions yet: ./punctual run JOB makes one."
+    write_list(found, COLUMNS, output, nothing=nothing)
 
 
 @app.command()
 def logs(
-    execution: ExecutionArgument,
+    execution: LookedAtArgument,
     live: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the execution ends.")] = False,
     attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: the latest.")] = None,
 ) -> None:
-    """Print the log of an execution."""
-    execution_id = check_execution_id(execution)
+    """Print or follow the log of an execution; of a job, that of its newest one."""
     with connect() as client:
-        if not live:
-            with client.logs(execution_id, attempt=attempt) as pieces:
-                write_log_bytes(pieces)
-            return
-        first = attempt if attempt is not None else client.execution(execution_id).attempt
-        deadline = time.monotonic() + LONGEST_VIEW_SECONDS
-        with leaving_it_running(execution_id, "following"):
-            for chunk in follow(client, execution_id, first_attempt=first, deadline=deadline):
-                write_log(chunk.text)
+        show = _follow_log if live else _print_log
+        of_execution(client, execution, lambda execution_id: show(client, execution_id, attempt))
+
+
+def _print_log(client: Client, execution_id: str, attempt: int | None) -> None:
+    with client.logs(execution_id, attempt=attempt) as pieces:
+        write_log_bytes(pieces)
+
+
+def _follow_log(client: Client, execution_id: str, attempt: int | None) -> None:
+    first = attempt if attempt is not None else client.execution(execution_id).attempt
+    deadline = time.monotonic() + LONGEST_VIEW_SECONDS
+    with leaving_it_running(execution_id, "following"):
+        for chunk in follow(client, execution_id, first_attempt=first, deadline=deadline):
+            write_log(chunk.text)

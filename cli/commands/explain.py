@@ -7,21 +7,22 @@ from typing import Annotated
 import typer
 
 from cli.answers import as_objects
-from cli.app import app, check_execution_id, connect
-from cli.commands.options import ExecutionArgument, FormatOption
+from cli.app import app, connect
+from cli.commands.options import FormatOption, LookedAtArgument
+from cli.meant import of_execution
 from cli.results import Format, write_data, write_fields
 from cli.terminal import write_result
 
 
 @app.command()
 def explain(
-    execution: ExecutionArgument,
+    execution: LookedAtArgument,
     every: Annotated[bool, typer.Option("--all", help="The open gates, too.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Tell why an execution waits: every gate before it that is closed."""
     with connect() as client:
-        found = client.explain_execution(check_execution_id(execution))
+        found = of_execution(client, execution, client.explain_execution)
     if output in (Format.JSON, Format.YAML):
         write_data(found, output)
         return

@@ -67,7 +67,9 @@ def jobs(  # noqa: PLR0917  each is an option of the command line
         found = client.jobs(
             status=status, queue=queue, priority=priority, owner=owner, team=team, search=search, limit=limit
         )
-    write_list(found, COLUMNS, output)
+    filtered = any((status, queue, owner, team, search)) or priority is not None
+    nothing = "No job matches." if filtered else "No jobs yet: ./punctual submit FILE makes one."
+    write_list(found, COLUMNS, output, nothing=nothing)
 
 
 @app.command()
@@ -100,7 +102,8 @@ def next_runs(
     """Show when a job runs next."""
     with connect() as client:
         instants = client.next_instants(resolve_job(client, job), count=count)
-    write_list(instants, INSTANT_COLUMNS, output)
+    nothing = "It has no runs to come: ./punctual run JOB runs it now, ./punctual edit JOB --every 1h from now on."
+    write_list(instants, INSTANT_COLUMNS, output, nothing=nothing)
 
 
 @app.command()

@@ -126,7 +126,7 @@ def list_profiles(context: typer.Context, output: FormatOption = Format.TABLE) -
     given = os.environ.get("PUNCTUAL_URL", "").strip()
     current = None if given else profile_in_use(os.environ) or LOCAL
     found = [Listed({"name": name, "url": url, "current": name == current}) for name, url in addresses.items()]
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No profiles yet: ./punctual login URL makes one.")
     if given:
         say(f"PUNCTUAL_URL is set, and comes before all of them: {given} is in use.")
     elif current not in (*addresses, LOCAL):

@@ -28,6 +28,14 @@ JobOption = Annotated[
     str | None,
     typer.Option("--job", metavar="JOB", help="Only what is of this job (id or name).", autocompletion=job_names),
 ]
+LookedAtArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXECUTION|JOB",
+        help="The id of an execution; of a job, its newest one.",
+        autocompletion=job_names,
+    ),
+]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="EXECUTION", help="The id of an execution.")]
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", help="A table that fits, a wide one with all, or data for programs.")

@@ -42,7 +42,7 @@ def list_outputs(execution: ExecutionArgument, output: FormatOption = Format.TAB
     """List the output files of an execution."""
     with connect() as client:
         found = client.outputs(check_execution_id(execution))
-        write_list(found, COLUMNS, output)
+        write_list(found, COLUMNS, output, nothing="It has no output files: what a program leaves in out/ is kept.")
         warn_of_last(client, execution)
 
 

@@ -41,7 +41,7 @@ def list_secrets(context: typer.Context, limit: LimitOption = 50, output: Format
         return
     with connect() as client:
         found = client.secrets(limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No secrets yet: ./punctual secrets set NAME makes one.")
 
 
 @secrets_app.command(name="set")

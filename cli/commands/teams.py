@@ -31,7 +31,9 @@ def teams(limit: LimitOption = 50, output: FormatOption = Format.TABLE) -> None:
     """List the teams that you are in; for staff, all of them."""
     with connect() as client:
         found = client.teams(limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(
+        found, COLUMNS, output, nothing="You are in no team: staff makes them with ./punctual team NAME --create."
+    )
 
 
 @app.command()

@@ -75,7 +75,7 @@ def list_webhooks(context: typer.Context, limit: LimitOption = 50, output: Forma
         return
     with connect() as client:
         found = client.webhooks(limit=limit)
-    write_list(found, COLUMNS, output)
+    write_list(found, COLUMNS, output, nothing="No webhooks yet: ./punctual webhooks add NAME URL makes one.")
 
 
 @webhooks_app.command()
@@ -169,7 +169,8 @@ def deliveries(
     """List what was sent to a webhook, the newest first."""
     with connect() as client:
         found = client.deliveries(_find(client, webhook).id, state=state, limit=limit)
-    write_list(found, DELIVERY_COLUMNS, output)
+    nothing = "No delivery matches." if state else f"No deliveries yet: ./punctual webhooks ping {webhook} sends one."
+    write_list(found, DELIVERY_COLUMNS, output, nothing=nothing)
 
 
 @webhooks_app.command()

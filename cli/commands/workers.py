@@ -46,7 +46,12 @@ def workers(context: typer.Context, output: FormatOption = Format.TABLE) -> None
         return
     with connect() as client:
         found = client.workers()
-    write_list(found, COLUMNS, output)
+    write_list(
+        found,
+        COLUMNS,
+        output,
+        nothing="No workers: ./punctual up starts one here, ./punctual worker on another machine.",
+    )
     for worker in found:
         if worker.refusal:
             say(f"{worker.name} refuses work. {worker.refusal}")

@@ -59,7 +59,8 @@ def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
         (["cancel"], 2, "either a job or"),
         (["backfill", "x", "--to", "1h"], 2, "--to has no meaning"),
         (["backfill", "x", "--cancel", "y"], 2, "not the id of a backfill"),
-        (["logs", ".."], 2, "not the id of an execution"),
+        (["outputs", "delete", ".."], 2, "not the id of an execution: ./punctual executions --job .. lists"),
+        (["retry", "a b"], 2, "'a b' is not the id of an execution: ./punctual executions --job 'a b' lists"),
     ],
 )
 def test_an_error_is_one_line_and_a_code(words: list[str], code: int, sentence: str) -> None:

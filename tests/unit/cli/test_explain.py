@@ -34,11 +34,6 @@ def test_json_is_the_answer_itself(server: RecordingServer) -> None:
     assert json.loads(punctual("explain", EXECUTION, "-o", "json", url=server.url).stdout) == TOLD
 
 
-def test_a_word_that_is_no_id_is_refused(server: RecordingServer) -> None:
-    ended = punctual("explain", "yesterday", url=server.url)
-    assert (ended.returncode, server.requests) == (2, [])
-
-
 def test_a_run_may_name_its_worker(server: RecordingServer) -> None:
     address = f"/api/v1/jobs/{EXECUTION}/execute"
     server.answer("POST", address, {"id": "E", "job_id": EXECUTION, "status": "ready"}, status=201)
