@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -87,7 +88,11 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
     # httpx would read the command line that it has of its own, for longer than all else of it takes.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from cli import VERSION
 from cli.app import Group, app
 from cli.commands import ENTRIES, SECTIONS
 from cli.completion import profile_names
@@ -88,9 +89,21 @@ def _choose_profile(name: str | None) -> None:
             os.environ.pop(variable, None)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"punctual {VERSION}")
+        raise typer.Exit
+
+
 @root.callback(invoke_without_command=True)
 def show_help(
     context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version of this command, and end.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
     no_color: Annotated[
         bool, typer.Option("--no-color", help="No colours; as NO_COLOR.", callback=_without_colour, is_eager=True)
     ] = False,

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from cli import VERSION
 from tests.unit.cli.server import RecordingServer
 from tests.unit.forked import run_forked
 
@@ -33,6 +34,11 @@ def test_help_needs_no_server_and_lists_the_commands_of_the_stack() -> None:
     assert shown.returncode == 0
     for words in ("up [--detach]", "down", "stack status", "[process]", "test", "submit", "outputs", "Exit codes"):
         assert words in shown.stdout
+
+
+def test_the_version_is_that_of_the_command_and_needs_no_server() -> None:
+    shown = punctual("--version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"punctual {VERSION}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""`pip install` of the checkout: the command and the client, with what they need, and nothing of the server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from cli import VERSION
+from tests.acceptance.stack import Stack
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = re.compile(r"```python\n(from punctual_client import.*?)```", re.DOTALL)
+INSTALL_SECONDS = 150
+
+Ended = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Path]:
+    """The directory of programs of a new environment with the client in it, and no other way to the checkout."""
+    with TemporaryDirectory(prefix="punctual-installed-") as folder:
+        for words in (["-m", "venv", folder], ["-m", "pip", "install", "--quiet", str(ROOT)]):
+            python = sys.executable if words[1] == "venv" else f"{folder}/bin/python"
+            ended = run([python, *words], seconds=INSTALL_SECONDS)
+            assert ended.returncode == 0, ended.stderr
+        yield Path(folder) / "bin"
+
+
+def run(words: list[str], environment: Mapping[str, str] | None = None, *, seconds: float = 60) -> Ended:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PUNCTUAL_", "PYTHON"))}
+    given = {**inherited, **(environment or {})}
+    return subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def test_the_command_comes_without_the_server(installed: Path) -> None:
+    helped = run([f"{installed}/punctual", "--help"])
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "Submit programs to Punctual" in helped.stdout
+    assert run([f"{installed}/punctual", "--version"]).stdout == f"punctual {VERSION}\n"
+    for module in ("django", "celery", "jobs", "workers", "scheduler_project"):
+        absent = run([f"{installed}/python", "-P", "-c", f"import punctual_client, {module}"])
+        assert f"No module named '{module}'" in absent.stderr
+
+
+def test_the_example_of_the_readme_runs_with_what_was_installed(installed: Path, stack: Stack) -> None:
+    found = EXAMPLE.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    server = {"PUNCTUAL_URL": stack.url, "PUNCTUAL_TOKEN": stack.token}
+    ended = run([f"{installed}/python", "-P", "-c", found[1]], server)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("succeeded ")
+    listed = run([f"{installed}/punctual", "jobs", "--search", "sales_report"], server)
+    assert "sales_report" in listed.stdout
+
+
+def test_installing_leaves_nothing_in_the_checkout(installed: Path) -> None:
+    assert installed.is_dir()
+    assert [name for name in ("build", "dist", "punctual.egg-info") if (ROOT / name).exists()] == []
