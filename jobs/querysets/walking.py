@@ -25,7 +25,7 @@ STEP = 500
 # Of the list's own index, which Postgres follows and checks by itself, at most so many times that at once.
 MOST_STEPS = 8
 # After so long a page looks no further, unless it would be empty: then it gets some more.
-SECONDS = 0.03
+SECONDS = 0.02
 # What takes longer than this fails: something is wrong with the database.
 MAX_SECONDS = 2.0
 # What a search by trigrams is not done with by then is too common for it, and is met by walking.

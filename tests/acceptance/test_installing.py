@@ -16,6 +16,7 @@ from cli import VERSION
 from tests.acceptance.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
+PIN = re.compile(r"^([\w.-]+)(?:\[.*\])?==([\w.]+)", re.MULTILINE)
 EXAMPLE = re.compile(r"```python\n(from punctual_client import.*?)```", re.DOTALL)
 INSTALL_SECONDS = 150
 
@@ -24,11 +25,17 @@ Ended = subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
-    """The directory of programs of a new environment with the client in it, and no other way to the checkout."""
+    """The directory of programs of a new environment with the client in it, and no other way to the checkout.
+
+    With what is pinned, for building, too: what is released tomorrow changes no test.
+    """
+    pins = PIN.findall((ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8"))
     with TemporaryDirectory(prefix="punctual-installed-") as folder:
+        constraints = Path(folder) / "pins.txt"
         for words in (["-m", "venv", folder], ["-m", "pip", "install", "--quiet", str(ROOT)]):
             python = sys.executable if words[1] == "venv" else f"{folder}/bin/python"
-            ended = run([python, *words], seconds=INSTALL_SECONDS)
+            constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins), encoding="utf-8")
+            ended = run([python, *words], {"PIP_CONSTRAINT": str(constraints)}, seconds=INSTALL_SECONDS)
             assert ended.returncode == 0, ended.stderr
         yield Path(folder) / "bin"
 
