@@ -13,6 +13,8 @@ from scheduler_project.embedded.problems import StackProblem
 from tests.unit.cli.server import RecordingServer
 
 API = "/api/v1"
+OWN = {"id": "J", "owner": "admin", "artifact": "A"}
+FORMER, OTHER, ANOTHERS = OWN | {"id": "F"}, OWN | {"id": "O", "artifact": "B"}, OWN | {"id": "X", "owner": "alice"}
 READY = {"id": "E", "status": "ready"}
 ENDED = {"id": "E", "status": "succeeded", "exit_code": 0}
 
@@ -20,10 +22,12 @@ ENDED = {"id": "E", "status": "succeeded", "exit_code": 0}
 @pytest.fixture
 def server() -> Iterator[RecordingServer]:
     running = RecordingServer()
-    running.answer("POST", f"{API}/jobs", {"id": "J"}, status=201)
+    running.answer("POST", f"{API}/jobs", OWN, status=201)
     running.answer("GET", f"{API}/executions?job_id=J", {"results": [READY]}, times=3)
     running.answer("GET", f"{API}/executions?job_id=J", {"results": [ENDED]})
     running.answer("GET", f"{API}/executions/E/logs", b"hello\n")
+    running.answer("GET", f"{API}/jobs?name=hello", {"results": [OWN, FORMER, OTHER, ANOTHERS]})
+    running.answer("DELETE", f"{API}/jobs/F", b"", status=204)
     yield running
     running.close()
 
@@ -44,3 +48,9 @@ def test_a_worker_that_refuses_work_is_told_at_once(server: RecordingServer, lay
 def test_others_are_waited_for(server: RecordingServer, layout: Layout, workers: list[dict[str, str]]) -> None:
     server.answer("GET", f"{API}/workers?status=online", {"results": workers})
     assert run_hello_job(layout, "token", lambda: None).log == "hello\n"
+
+
+def test_only_what_a_former_start_has_made_is_deleted(server: RecordingServer, layout: Layout) -> None:
+    server.answer("GET", f"{API}/workers?status=online", {"results": []})
+    run_hello_job(layout, "token", lambda: None)
+    assert [each.path for each in server.requests if each.method == "DELETE"] == [f"{API}/jobs/F"]
