@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 from shlex import quote
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from cli.app import find_named
 from cli.errors import ClientError
@@ -23,27 +23,29 @@ def of_execution(client: Client, word: str, ask: Callable[[str], Told]) -> Told:
     """What is asked of an execution. An id is taken for an execution's first, so that most cost no more than that."""
     if not is_id(word):
         return ask(_newest(client, find_named(client, word)))
-    try:
-        return ask(word)
-    except ClientError as error:
-        job = job_instead(client, word, error)
-        if job is None:
-            raise
-    return ask(_newest(client, job))
+    return _ask(client, word, ask, lambda job: ask(_newest(client, job)))
 
 
 def refuse_job(client: Client, word: str, ask: Callable[[str], Told]) -> Told:
     """The same where no execution is to be guessed, since something is done to it."""
+
+    def refuse(job: Job) -> NoReturn:
+        raise ClientError(
+            f"{word} is the job {job.name}: ./punctual executions --job {word} lists its executions.",
+            status=HTTPStatus.NOT_FOUND,
+        )
+
+    return _ask(client, word, ask, refuse)
+
+
+def _ask(client: Client, word: str, ask: Callable[[str], Told], of_job: Callable[[Job], Told]) -> Told:
     try:
         return ask(word)
     except ClientError as error:
         job = job_instead(client, word, error)
         if job is None:
             raise
-    raise ClientError(
-        f"{word} is the job {job.name}: ./punctual executions --job {word} lists its executions.",
-        status=HTTPStatus.NOT_FOUND,
-    )
+    return of_job(job)
 
 
 def job_instead(client: Client, identifier: str, error: ClientError) -> Job | None:

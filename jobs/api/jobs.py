@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -38,6 +38,9 @@ from jobs.querysets.visibility import shared_with
 from jobs.recurrence import Instant, Kind, preview
 from jobs.services import commands, editing, linting, schedules, submission
 from jobs.services.job_lists import ORDERS, JobFilters, list_jobs
+
+if TYPE_CHECKING:
+    from jobs.api.shown_jobs import ShownJob
 
 # What of a job changes without anybody's edit: as it fires, as it runs, as a calendar that it uses is edited.
 MOVING = ("status", "next_instant", "settled_count", "in_words", "quarantined_at", "quarantine_error")
@@ -163,7 +166,7 @@ class JobDetail(ApiView):
         check_owner(user, find_job(user, job_id))
         editing.edit_job(job_id, edit, when_locked=_unless_edited(request, job_id))
         job = jobs_of(user).get(id=job_id)
-        saved = _saved(job, linting.lint_schedules(job))
+        saved = _saved(job, linting.lint_schedules(job, cast("ShownJob", job).live_schedules))
         shown = {name: value for name, value in saved.items() if name != "warnings"}
         return Response(saved, headers={"ETag": tag_of(shown, moving=MOVING)})
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from django.db import InternalError, connection
+from django.db import InternalError, connection, transaction
 from psycopg import errors
 
+BATCH_ROWS = 1000
+MOST_BATCHES = 100
 UNHURRIED_COMMIT = ", set_config('synchronous_commit', 'off', true)"
 # A primary that was demoted answers, and writes nothing; a server that ended our transaction does not know it any more.
 CLOSED_TO_US = {
@@ -41,6 +43,18 @@ def bounded(
         )
         ours = bool(cursor.fetchone()[-1])
     yield ours
+
+
+def delete_in_batches(delete: Callable[[int], int]) -> int:
+    """Calls it with how many it may delete, in small transactions; what is left after many is for the next run."""
+    deleted = 0
+    for _ in range(MOST_BATCHES):
+        with transaction.atomic(), bounded(statement_seconds=10):
+            gone = delete(BATCH_ROWS)
+        deleted += gone
+        if gone < BATCH_ROWS:
+            break
+    return deleted
 
 
 @contextmanager

@@ -25,9 +25,9 @@ _SECOND = timedelta(seconds=1)
 _RAN = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT)
 
 
-def lint_schedules(job: Job) -> list[str]:
-    """Warnings, each one sentence and each once, in the order of the schedules."""
-    rows = list(job.schedules.filter(quarantined_at__isnull=True).order_by("id"))
+def lint_schedules(job: Job, schedules: Sequence[Schedule]) -> list[str]:
+    """Warnings, each one sentence and each once, in the order of the job's schedules."""
+    rows = [schedule for schedule in schedules if schedule.quarantined_at is None]
     runtime = _runtime(job.id) if rows else None
     return _lint(rows, database_now(), runtime, job.current_version)
 

@@ -17,11 +17,9 @@ from django.db.models.functions import Now
 from jobs import conf, sql
 from jobs.errors import InvalidInput, KeyUsedOtherwise, RequestInProgress
 from jobs.models import StoredAnswer
-from jobs.services.database import bounded
+from jobs.services.database import bounded, delete_in_batches
 
 HEADER = "Idempotency-Key"
-_BATCH_ROWS = 1000
-_MOST_BATCHES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +65,8 @@ def answer_once(asked: Asked, create: Callable[[], Answer], *, kept: timedelta) 
 
 
 def forget_answers() -> int:
-    """Deletes those that are over, in small transactions; what is left is for the next run."""
-    forgotten = 0
-    for _ in range(_MOST_BATCHES):
-        with transaction.atomic(), bounded(statement_seconds=10):
-            gone = sql.execute("forget_answers", {"limit": _BATCH_ROWS})
-        forgotten += gone
-        if gone < _BATCH_ROWS:
-            break
-    return forgotten
+    """Deletes those that are over."""
+    return delete_in_batches(lambda limit: sql.execute("forget_answers", {"limit": limit}))
 
 
 def _remember(asked: Asked, answer: Answer, kept: timedelta) -> None:

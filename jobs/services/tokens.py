@@ -21,15 +21,13 @@ from jobs import conf, sql
 from jobs.errors import InvalidInput, NotPermitted, TokenExpired, TokenRevoked, TokenUnknown
 from jobs.models import LADDER, ApiToken, TokenScope
 from jobs.services.audit_trail import record
-from jobs.services.database import bounded
+from jobs.services.database import bounded, delete_in_batches
 from jobs.services.schedules import database_now
 from jobs.storable import UNREADABLE_NAME, is_readable_name
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "pun_"
-_BATCH_ROWS = 1000
-_MOST_BATCHES = 100
 
 
 def new_secret() -> str:
@@ -119,19 +117,18 @@ def revoke_token(token_id: UUID) -> bool:
 
 
 def forget_tokens(*, retention: timedelta) -> int:
-    """Deletes those that have been over for so long, in small transactions; what is left is for the next run.
+    """Deletes those that have been over for so long: every login makes one.
 
-    Every login makes one. As long as the audit may name one it stays in the list.
+    As long as the audit may name one it stays in the list.
     """
-    horizon, forgotten = database_now() - retention, 0
+    horizon = database_now() - retention
     over = ApiToken.objects.filter(Q(revoked_at__lt=horizon) | Q(expires_at__lt=horizon)).order_by("id")
-    for _ in range(_MOST_BATCHES):
-        with transaction.atomic(), bounded(statement_seconds=10):
-            gone, _ = ApiToken.objects.filter(id__in=list(over.values_list("id", flat=True)[:_BATCH_ROWS])).delete()
-        forgotten += gone
-        if gone < _BATCH_ROWS:
-            break
-    return forgotten
+
+    def delete(limit: int) -> int:
+        gone, _ = ApiToken.objects.filter(id__in=list(over.values_list("id", flat=True)[:limit])).delete()
+        return gone
+
+    return delete_in_batches(delete)
 
 
 def find_token(secret: str) -> ApiToken:

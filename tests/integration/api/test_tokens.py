@@ -336,7 +336,7 @@ def test_the_admin_revives_no_token_and_lets_none_live_too_long(owner: User) -> 
 def test_what_has_been_over_for_long_leaves_the_list(
     client: APIClient, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.services.tokens._BATCH_ROWS", 1)
+    monkeypatch.setattr("jobs.services.database.BATCH_ROWS", 1)
     now = datetime.now(UTC)
     for days, fields in (
         (401, {"revoked_at": None}),
