@@ -63,23 +63,23 @@ def main() -> int:
 
 
 def _store(size: int) -> Stored:
-    from jobs import storage
+    from jobs.storage import s3
 
-    storage.create_bucket()
+    s3.create_bucket()
     data = secrets.token_bytes(size)
     sha256 = hashlib.sha256(data).hexdigest()
-    storage.put_artifact(sha256, data)
+    s3.put_artifact(sha256, data)
     return Stored(sha256, size)
 
 
 def _round(directory: Path, stored: Stored) -> tuple[float, float]:
     """Seconds of a bare download, and of a fetch through a cache that has nothing."""
-    from jobs import storage
-    from workers.artifact_cache import ArtifactCache
+    from jobs.storage import s3
+    from workers.run.artifact_cache import ArtifactCache
 
     cache = ArtifactCache(directory, 2 * stored.size)
     bare = _seconds(lambda: _download(directory / "bare.part", stored))
-    ours = _seconds(lambda: os.close(cache.open(stored.sha256, stored.size, storage.read_artifact)))
+    ours = _seconds(lambda: os.close(cache.open(stored.sha256, stored.size, s3.read_artifact)))
     megabytes = stored.size / MEGABYTE
     say(f"MB/s: bare {megabytes / bare:.0f}, ours {megabytes / ours:.0f}")
     return bare, ours
@@ -88,14 +88,14 @@ def _round(directory: Path, stored: Stored) -> tuple[float, float]:
 def _download(path: Path, stored: Stored) -> None:
     from django.conf import settings
 
-    from jobs import storage
+    from jobs.storage import s3
 
     # The very client, so that connections are as warm.
-    body = storage._client(storage.TRANSFER).get_object(
-        Bucket=settings.PUNCTUAL_S3_BUCKET, Key=storage.artifact_key(stored.sha256)
+    body = s3._client(s3.TRANSFER_TIMEOUTS).get_object(
+        Bucket=settings.PUNCTUAL_S3_BUCKET, Key=s3.artifact_key(stored.sha256)
     )["Body"]
     with path.open("wb") as file:
-        for piece in body.iter_chunks(storage.CHUNK_BYTES):
+        for piece in body.iter_chunks(s3.CHUNK_BYTES):
             file.write(piece)
     assert path.stat().st_size == stored.size
 
@@ -104,14 +104,14 @@ def _count(directory: Path, stored: Stored, hits: int, at_once: int) -> tuple[li
     """Seconds of each hit; what all of them asked of the store; what as many that came at once asked before."""
     from django.conf import settings
 
-    from jobs import storage
-    from tests.s3_proxy import S3Proxy
-    from workers.artifact_cache import ArtifactCache
+    from jobs.storage import s3
+    from tests.support.s3_proxy import S3Proxy
+    from workers.run.artifact_cache import ArtifactCache
 
     cache, barrier = ArtifactCache(directory, 2 * stored.size), threading.Barrier(at_once)
 
     def open_it() -> None:
-        os.close(cache.open(stored.sha256, stored.size, storage.read_artifact))
+        os.close(cache.open(stored.sha256, stored.size, s3.read_artifact))
 
     def open_together() -> None:
         barrier.wait(PATIENCE_SECONDS)
@@ -119,7 +119,7 @@ def _count(directory: Path, stored: Stored, hits: int, at_once: int) -> tuple[li
 
     with S3Proxy(str(settings.PUNCTUAL_S3_ENDPOINT_URL)) as proxy:
         settings.PUNCTUAL_S3_ENDPOINT_URL = proxy.url
-        storage._client.cache_clear()
+        s3._client.cache_clear()
         with ThreadPoolExecutor(at_once) as threads:
             for opened in [threads.submit(open_together) for _ in range(at_once)]:
                 opened.result(PATIENCE_SECONDS)

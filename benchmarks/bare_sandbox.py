@@ -11,7 +11,9 @@ from types import TracebackType
 
 from benchmarks.laboratory import say
 from benchmarks.population import Needs
-from workers.sandbox import EndReason, InputFile, Limits, Program, Sandbox, detect_host
+from workers.sandbox.host import detect_host
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.values import ExitReason, InputFile, Limits, Program
 
 MEGABYTE = 2**20
 CONCURRENCIES = (2, 3, 4, 6, 8)
@@ -73,4 +75,4 @@ class BareSandbox:
     def _run(self) -> None:
         with self._sandbox.start(self._program, self._limits) as run:
             outcome = run.stream(lambda stream, data: None)
-        assert (outcome.reason, outcome.exit_code) == (EndReason.EXIT, 0), outcome
+        assert (outcome.reason, outcome.exit_code) == (ExitReason.EXIT, 0), outcome

@@ -14,9 +14,9 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection
 
+from jobs.domain.worker_protocol import WorkerOffer
+from jobs.fleet.leases import register_worker
 from jobs.models import Artifact, Membership, Queue, Team, Worker
-from jobs.protocol import Offer
-from jobs.services.leases import register_worker
 
 TABLES = ("jobs_job", "jobs_jobversion", "jobs_schedule", "jobs_execution", "jobs_attempt")
 WORKERS = 20
@@ -182,7 +182,7 @@ def share_jobs(catalogue: Catalogue) -> User:
 
 
 def _worker(number: int) -> UUID:
-    offer = Offer(
+    offer = WorkerOffer(
         name=f"worker-{number}",
         instance=UUID(int=number),
         pool="default",

@@ -126,13 +126,13 @@ def _prepare() -> Iterator[BareSandbox]:
 
     from benchmarks.bare_sandbox import BareSandbox
     from benchmarks.population import Needs, make_schedules
-    from jobs import storage
     from jobs.models import Artifact
+    from jobs.storage import s3
 
     program = PROGRAM.read_bytes()
     sha256 = hashlib.sha256(program).hexdigest()
-    storage.create_bucket()
-    storage.put_artifact(sha256, program)
+    s3.create_bucket()
+    s3.put_artifact(sha256, program)
     owner = User.objects.create(username="benchmark")
     # What a job asks for that does not say what it needs.
     needs = Needs(runtime="binary", cpu=0.25, memory_mb=128, disk_mb=64)
@@ -193,9 +193,9 @@ def _run(installed: Installation, runs: int, *, salt: str) -> float:
     from django.db.models import Max, Min
 
     from benchmarks.population import make_due
+    from jobs.db.wakeups import wake_beat
     from jobs.models import Execution
     from jobs.models.ids import new_id
-    from jobs.wakeups import wake_beat
 
     first_id = new_id()
     make_due(runs, salt=salt, moment=datetime.now(UTC))

@@ -151,11 +151,11 @@ def _fire() -> int:
 
 
 def _fire_all() -> int:
-    from jobs.services.database import pooled
-    from jobs.services.firing import fire_due_schedules
+    from jobs.db.transactions import releasing_connection
+    from jobs.scheduling.firing import fire_due_schedules
 
     fired = 0
-    with pooled():
+    with releasing_connection():
         while True:
             result = fire_due_schedules()
             fired += result.fired
@@ -166,12 +166,12 @@ def _fire_all() -> int:
 def _fire_floor() -> int:
     from django.db import connection, transaction
 
-    from jobs import conf
+    from jobs.domain import limits
 
     fired = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(FLOOR, {"limit": conf.FIRE_BATCH_SCHEDULES})
+            cursor.execute(FLOOR, {"limit": limits.FIRE_BATCH_SCHEDULES})
             if not cursor.rowcount:
                 return fired
             fired += cursor.rowcount
@@ -182,7 +182,7 @@ def _to_message(room: Laboratory, due: int) -> list[float]:
     from benchmarks.population import make_due
     from benchmarks.punctual_beat import punctual_beat
     from benchmarks.synthetic_workers import SyntheticWorkers
-    from jobs.wakeups import wake_beat
+    from jobs.db.wakeups import wake_beat
 
     say(f"a beat turns {due:,} due schedules into messages, {MESSAGE_ROUNDS} times")
     rates = []

@@ -52,8 +52,8 @@ class Measured:
     repeated: int
     unannounced: int
     lost: int
-    believed: int
-    doubted: int
+    hits: int
+    fallbacks: int
     complaints: int
 
 
@@ -78,7 +78,7 @@ def main() -> int:
         "memory_mb": {"first": round(first), "last": round(last), "most": round(max(ours.memory_mb))},
         "messages": {"missing": ours.missing, "repeated": ours.repeated},
         "beat_complaints": ours.complaints,
-        "window": {"believed": ours.believed, "doubted": ours.doubted, "lost": ours.lost},
+        "window": {"believed": ours.hits, "doubted": ours.fallbacks, "lost": ours.lost},
         "stock": stock,
     }
     return conclude(
@@ -92,7 +92,7 @@ def main() -> int:
             "missing": Target(ours.missing, at_most=0),
             "unannounced": Target(ours.unannounced, at_most=0),
             # Else nothing was announced because nobody listened to the window.
-            "share_of_sleeps_by_window": Target(ours.believed / max(1, ours.believed + ours.doubted), at_least=0.5),
+            "share_of_sleeps_by_window": Target(ours.hits / max(1, ours.hits + ours.fallbacks), at_least=0.5),
         },
     )
 
@@ -147,8 +147,8 @@ def _measure(room: Laboratory, schedules: int, seconds: int) -> Measured:
         repeated=workers.repeated,
         unannounced=window.unannounced,
         lost=window.lost,
-        believed=window.believed,
-        doubted=window.doubted,
+        hits=window.hits,
+        fallbacks=window.fallbacks,
         complaints=len(beat.complaints()),
     )
 

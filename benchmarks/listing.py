@@ -134,7 +134,7 @@ def measure(catalogue: Catalogue, rounds: int, only: str) -> dict[str, Kind]:
 
     from benchmarks.catalogue import share_jobs
 
-    import_module("scheduler_project.wsgi")  # what the web server loads, and does once
+    import_module("scheduler_project.asgi")  # what the web server loads, and does once
     measured = {}
     staff, _ = User.objects.get_or_create(username="staff", defaults={"is_staff": True})
     for user in (staff, catalogue.many, catalogue.some, catalogue.few, share_jobs(catalogue)):
@@ -151,11 +151,11 @@ def _client(user: User) -> APIClient:
     from django.conf import settings
     from rest_framework.test import APIClient
 
+    from jobs.access.tokens import generate_secret, store_token
     from jobs.models import ApiToken
-    from jobs.services.tokens import new_secret, store_token
 
     settings.ALLOWED_HOSTS, settings.PUNCTUAL_REQUESTS_PER_MINUTE = ["testserver"], 0
-    secret = new_secret()
+    secret = generate_secret()
     ApiToken.objects.filter(owner=user).delete()
     store_token(owner=user, name="benchmark", secret=secret)
     client = APIClient()
@@ -185,8 +185,8 @@ OWN_LISTS = [
 
 
 def _staff_lists(catalogue: Catalogue) -> list[str]:
-    from jobs.querysets.job_status import JobStatus
-    from jobs.states import State
+    from jobs.definitions.job_status import JobStatus
+    from jobs.domain.states import State
 
     week_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7 * 86400))
     ten_days_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 10 * 86400))

@@ -24,7 +24,7 @@ from benchmarks.laboratory import Laboratory, laboratory, say
 from benchmarks.verdict import Target, conclude, machine, percentile
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from punctual_client.client import Client
 
 MEGABYTE = 2**20
 WAIT_SECONDS = 300.0
@@ -111,9 +111,9 @@ def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 def _installation(room: Laboratory, environment: Mapping[str, str] | None = None) -> Iterator[Installation]:
     from benchmarks.punctual_beat import punctual_beat
     from benchmarks.punctual_web import punctual_web
-    from jobs import storage
+    from jobs.storage import s3
 
-    storage.create_bucket()
+    s3.create_bucket()
     with punctual_web(room) as client, punctual_beat(room), _worker(room, environment or {}):
         installed = Installation(room, client)
         _wait_for_end(_submit(installed, "warm up", "echo ready"))

@@ -13,7 +13,7 @@ from types import TracebackType
 import psutil
 
 from benchmarks.laboratory import ROOT
-from scheduler_project.embedded.process import ProcessSpec
+from scheduler_project.localstack.processes.spec import ProcessSpec
 
 SAMPLE_SECONDS = 0.5
 STOP_SECONDS = 15

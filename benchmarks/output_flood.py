@@ -22,9 +22,11 @@ from pathlib import Path
 
 from benchmarks.laboratory import say
 from benchmarks.verdict import Target, conclude, machine, percentile
-from jobs.protocol import Chunk, Progress
-from workers.log_stream import LogFlusher, LogStream
-from workers.sandbox import Limits, Program, Sandbox, detect_host
+from jobs.domain.worker_protocol import Chunk, Progress
+from workers.run.log_stream import LogFlusher, LogStream
+from workers.sandbox.host import detect_host
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.values import Limits, Program
 
 MEGABYTE = 2**20
 PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if Path(path).exists())

@@ -11,7 +11,7 @@ from functools import partial
 from uuid import UUID
 
 from benchmarks.verdict import Target, conclude, machine
-from jobs.planning import Demand, Plan, Planned, Supply, plan
+from jobs.domain.packing import Demand, Plan, PlannedPlacement, Supply, plan_placements
 
 READY = 10_000
 WORKERS = 1_000
@@ -35,13 +35,13 @@ def main() -> int:
         "all_different": (all_different(options.ready), fleet(many)),
         "nothing_fits": (mixed(options.ready), busy_fleet(many)),
     }
-    passes = {name: _measure(partial(plan, *each)) for name, each in shapes.items()}
+    passes = {name: _measure(partial(plan_placements, *each)) for name, each in shapes.items()}
     floor_seconds, _ = _measure(lambda: _floor(*shapes["mixed"]))
     # The same work per worker on a tenth of them: what the number of workers costs, beside what the executions cost.
-    small_seconds, small = _measure(lambda: plan(mixed(options.ready // 10), fleet(few)))
+    small_seconds, small = _measure(lambda: plan_placements(mixed(options.ready // 10), fleet(few)))
     seconds, made = passes["mixed"]
-    each = seconds / max(1, len(made.assignments))
-    growth = each / (small_seconds / max(1, len(small.assignments)))
+    each = seconds / max(1, len(made.placements))
+    growth = each / (small_seconds / max(1, len(small.placements)))
     result = {
         "benchmark": "planning",
         **before,
@@ -50,7 +50,7 @@ def main() -> int:
         "passes": {
             name: {
                 "seconds": round(took, 4),
-                "placed": len(made.assignments),
+                "placed": len(made.placements),
                 "held": len(made.held),
                 "us_per_execution": round(took / options.ready * 1e6, 2),
             }
@@ -83,9 +83,9 @@ def mixed(count: int) -> list[Demand]:
             [chance.choice(("bash", "python"))],
             {"gpu": 1} if chance.random() < 0.02 else {},
             queue_id=UUID(int=chance.randint(1, 8)),
-            queue_room=count,
+            queue_capacity=count,
             job_id=UUID(int=chance.randint(10, 500)),
-            job_room=count,
+            job_capacity=count,
         )
         for n in range(1, count + 1)
     ]
@@ -119,7 +119,7 @@ def _floor(ready: list[Demand], workers: list[Supply]) -> Plan:
     made = Plan()
     for number, demand in enumerate(ready):
         worker = workers[number % len(workers)]
-        made.assignments.append(Planned(demand.execution_id, worker.worker_id, worker.incarnation))
+        made.placements.append(PlannedPlacement(demand.execution_id, worker.worker_id, worker.incarnation))
     return made
 
 

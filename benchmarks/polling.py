@@ -27,7 +27,7 @@ from benchmarks.laboratory import Laboratory, laboratory, say
 from benchmarks.verdict import Target, conclude, machine, percentile
 
 if TYPE_CHECKING:
-    from jobs.protocol import Hold
+    from jobs.domain.worker_protocol import AttemptFence
 
 CHANGE_SECONDS = 0.25
 AFTER_THE_END_SECONDS = 3.0
@@ -64,9 +64,9 @@ def main() -> int:
     options = parser.parse_args()
     about = machine()
     with laboratory() as room:
-        from jobs import storage
+        from jobs.storage import s3
 
-        storage.create_bucket()
+        s3.create_bucket()
         rounds = {name: _round(room, name, options, {"PUNCTUAL_STATUS_CACHE_SECONDS": kept}) for name, kept in KINDS}
     cached, bare = rounds["cached"], rounds["without"]
     return conclude(
@@ -122,39 +122,39 @@ def _round(room: Laboratory, name: str, options: argparse.Namespace, settings: M
     }
 
 
-def _start(job_id: UUID) -> Hold:
+def _start(job_id: UUID) -> AttemptFence:
     """Its execution runs, as far as anybody can tell."""
+    from jobs.domain.worker_protocol import AttemptFence, WorkerOffer
+    from jobs.execution import transitions
+    from jobs.execution.transitions import Placement
+    from jobs.fleet.leases import register_worker
     from jobs.models import Execution
-    from jobs.protocol import Hold, Offer
-    from jobs.services import transitions
-    from jobs.services.leases import register_worker
-    from jobs.services.transitions import Assignment
 
-    offer = Offer(f"nobody-{job_id}", uuid4(), "default", "here", 1, 1.0, 1024, 1024, ["bash"], {})
+    offer = WorkerOffer(f"nobody-{job_id}", uuid4(), "default", "here", 1, 1.0, 1024, 1024, ["bash"], {})
     worker = register_worker(offer)
     execution = Execution.objects.get(job_id=job_id)
-    transitions.place([Assignment(execution.id, worker.worker_id, worker.incarnation)])
-    hold = Hold(execution.id, 1, worker.worker_id, worker.incarnation)
+    transitions.place([Placement(execution.id, worker.worker_id, worker.incarnation)])
+    hold = AttemptFence(execution.id, 1, worker.worker_id, worker.incarnation)
     transitions.claim(hold)
     transitions.start(hold, {})
     return hold
 
 
-def _change(hold: Hold, seen: Seen, seconds: float) -> None:
+def _change(hold: AttemptFence, seen: Seen, seconds: float) -> None:
     """Past the proxy: what is counted is what those who poll cost."""
     from django.db import connection
 
-    from jobs.protocol import Progress, Report
-    from jobs.services.attempts import finish_attempt
-    from jobs.services.logs import append_chunks
-    from jobs.states import Reason
+    from jobs.domain.states import Reason
+    from jobs.domain.worker_protocol import Progress, RunReport
+    from jobs.execution.attempts import finish_attempt
+    from jobs.logs.store import append_chunks
 
     until = time.time() + seconds
     while time.time() < until:
         append_chunks(hold, [], Progress(None, str(len(seen.committed) + 1)))
         seen.committed.append(time.time())
         time.sleep(CHANGE_SECONDS)
-    finish_attempt(hold, Report(Reason.EXIT, exit_code=0))
+    finish_attempt(hold, RunReport(Reason.EXIT, exit_code=0))
     seen.ended_at = time.time()
     connection.close()
 

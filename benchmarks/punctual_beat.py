@@ -11,15 +11,15 @@ from benchmarks.laboratory import Laboratory
 from benchmarks.measured_process import MeasuredProcess
 
 WINDOW = re.compile(
-    r"The due window was believed (\d+) times and doubted (\d+) times;"
-    r" (\d+) schedules were due unannounced, (\d+) announcements were lost"
+    r"Due window: (\d+) hits, (\d+) fallbacks to Postgres,"
+    r" (\d+) schedules due unannounced, (\d+) announcements lost"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class WindowReport:
-    believed: int
-    doubted: int
+    hits: int
+    fallbacks: int
     unannounced: int
     lost: int
 
@@ -37,5 +37,5 @@ def window_report(beat: MeasuredProcess) -> WindowReport:
     """Of a beat that has ended."""
     found = WINDOW.search(beat.log)
     if found is None:
-        raise SystemExit(f"Beat did not say how right its due window was:\n{beat.log[-2000:]}")
+        raise SystemExit(f"Beat did not log a report of its due window:\n{beat.log[-2000:]}")
     return WindowReport(*map(int, found.groups()))

@@ -11,8 +11,8 @@ import httpx
 
 from benchmarks.laboratory import Laboratory
 from benchmarks.measured_process import MeasuredProcess
-from cli.client import Client
-from scheduler_project.embedded.ports import free_ports
+from punctual_client.client import Client
+from scheduler_project.localstack.ports import iter_free_ports
 
 START_SECONDS = 30
 TOKEN = "pun_" + "b" * 40
@@ -23,14 +23,13 @@ def punctual_web(room: Laboratory, environment: Mapping[str, str] | None = None)
     """As the local stack runs it; the client's token belongs to a user of its own."""
     from django.contrib.auth.models import User
 
-    from jobs.services.tokens import store_token
+    from jobs.access.tokens import store_token
 
     owner, is_new = User.objects.get_or_create(username="reader")
     if is_new:
         store_token(owner=owner, name="benchmark", secret=TOKEN)
-    port = next(free_ports())
-    serve = ("--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--blocking-threads", "32")
-    argv = (sys.executable, "-m", "granian", *serve, "scheduler_project.wsgi:application")
+    port = next(iter_free_ports())
+    argv = (sys.executable, "-m", "scheduler_project.web", "--port", str(port))
     settings = {"ALLOWED_HOSTS": "127.0.0.1", "PUNCTUAL_HTTPS": "false", "PUNCTUAL_REQUESTS_PER_MINUTE": "0"}
     with MeasuredProcess("web", argv, room.directory, {**settings, **(environment or {})}) as process:
         url = f"http://127.0.0.1:{port}"

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from benchmarks.verdict import Target, conclude, machine, percentile
-from jobs import conf
-from jobs.planning import Demand, Supply, plan
+from jobs.domain import limits
+from jobs.domain.packing import Demand, Supply, plan_placements
 
 EXECUTIONS = 1_000_000
 WORKERS = 5_000
@@ -124,23 +124,23 @@ class Simulation:
     def _place(self) -> None:
         """As often as the beats would: until a full batch places nothing more."""
         while self.order:
-            ready = [self._demand(own) for _, own in self.order[: conf.PLACE_BATCH_EXECUTIONS]]
+            ready = [self._demand(own) for _, own in self.order[: limits.PLACE_BATCH_EXECUTIONS]]
             began = time.perf_counter()
-            made = plan(ready, [each.supply for each in self.machines.values()])
+            made = plan_placements(ready, [each.supply for each in self.machines.values()])
             self.tally.plan_seconds += time.perf_counter() - began
             self.tally.passes += 1
             self.tally.reservations += len(made.reserved)
-            for planned in made.assignments:
+            for planned in made.placements:
                 self._start(planned.execution_id, planned.worker_id)
             self.order = [each for each in self.order if each[1] in self.waiting]
             self.tally.longest_queue = max(self.tally.longest_queue, len(self.order))
-            if not made.assignments or len(ready) < conf.PLACE_BATCH_EXECUTIONS:
+            if not made.placements or len(ready) < limits.PLACE_BATCH_EXECUTIONS:
                 return
 
     def _demand(self, own: UUID) -> Demand:
         row = self.waiting[own]
         demand = row.demand
-        if demand.overdue or self.now - row.arrived <= conf.RESERVE_AFTER_SECONDS:
+        if demand.overdue or self.now - row.arrived <= limits.RESERVE_AFTER_SECONDS:
             return demand
         row.demand = Demand(own, demand.cpu, demand.memory_mb, 0, ("bash",), overdue=True)
         return row.demand

@@ -15,11 +15,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.outputs import collect_outputs
-from workers.sandbox import EndReason, InputFile, Limits, Program, Sandbox, bubblewrap, detect_host, seccomp
-from workers.sandbox.cgroup_v1 import find_parents
-from workers.sandbox.cgroups import remove_cgroup
-from workers.sandbox.launcher import memory_file
+from workers.run.outputs import collect_outputs
+from workers.sandbox.bubblewrap import command_line
+from workers.sandbox.cgroups.lifecycle import remove_cgroup
+from workers.sandbox.cgroups.v1 import find_parents
+from workers.sandbox.host import detect_host
+from workers.sandbox.memory_files import memory_file
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.seccomp import compiler
+from workers.sandbox.values import ExitReason, InputFile, Limits, Program
 
 TRUE = "/usr/bin/true"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "LANG": "C.UTF-8"}
@@ -52,24 +56,25 @@ def plain_bubblewrap() -> Iterator[Spawner]:
     """Everything anew for each run, and nothing around it; as an ordinary user, as ours does."""
     host = detect_host()
     bwrap = os.open(host.bwrap, os.O_RDONLY | os.O_CLOEXEC)
-    libraries = bubblewrap.private_libraries(host.bwrap)
+    libraries = command_line.private_libraries(host.bwrap)
     copies = ":".join(f"/proc/self/fd/{memory_file(path.read_bytes())}" for path in libraries)
     for number in copies.split(":") if copies else ():
         os.set_inheritable(int(number.rpartition("/")[2]), True)
     environment = {"LD_PRELOAD": copies} if copies else {}
-    program, rules = Path(TRUE).read_bytes(), seccomp.program()
-    if host.drop_uid is not None and host.drop_gid is not None:
+    program, rules = Path(TRUE).read_bytes(), compiler.compile_host_filter()
+    if host.users is not None:
+        uid = host.users.uid_of(os.getpid())
         os.setgroups([])
-        os.setresgid(host.drop_gid, host.drop_gid, host.drop_gid)
-        os.setresuid(host.drop_uid, host.drop_uid, host.drop_uid)
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     before = [
-        *bubblewrap.isolation_arguments(slot_shares=False),
-        *bubblewrap.own_root_arguments(),
-        *bubblewrap.writable_arguments(LIMITS),
+        *command_line.isolation_arguments(slot_shares=False),
+        *command_line.own_root_arguments(),
+        *command_line.writable_arguments(LIMITS),
     ]
     after = [
-        *bubblewrap.closing_arguments(slot_shares=False),
-        *bubblewrap.environment_arguments(ENVIRONMENT),
+        *command_line.remount_arguments(slot_shares=False),
+        *command_line.environment_arguments(ENVIRONMENT),
     ]
 
     def spawn() -> None:
@@ -83,7 +88,7 @@ def plain_bubblewrap() -> Iterator[Spawner]:
 
             files = [
                 part
-                for target, text in bubblewrap.SYNTHETIC_FILES.items()
+                for target, text in command_line.SYNTHETIC_FILES.items()
                 for part in ("--perms", "0444", "--file", lend(text.encode()), target)
             ]
             own = ["--perms", "0755", "--file", lend(program), "/work/program", "--seccomp", lend(rules)]
@@ -105,7 +110,7 @@ def ours() -> Iterator[Spawner]:
         with sandbox.start(program, LIMITS) as run:
             outcome = run.stream(lambda stream, data: None)
             collected = collect_outputs(run.output_directory, lambda output, body: None)
-        assert (outcome.reason, outcome.exit_code, collected.outputs) == (EndReason.EXIT, 0, [])
+        assert (outcome.reason, outcome.exit_code, collected.outputs) == (ExitReason.EXIT, 0, [])
 
     try:
         yield spawn

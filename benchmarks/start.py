@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scheduler_project.embedded.engines import Engines
-from scheduler_project.embedded.ports import free_ports
+from scheduler_project.localstack.engines.standalone import Engines
+from scheduler_project.localstack.ports import iter_free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +26,7 @@ def main() -> None:
             floor = _seconds(engines.start)
         finally:
             engines.stop()
-        ports = free_ports()
+        ports = iter_free_ports()
         environment = {
             **os.environ,
             "PUNCTUAL_VAR": str(directory / "var"),
@@ -57,7 +57,7 @@ def main() -> None:
 
 def _stack(environment: dict[str, str], *words: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "scheduler_project.embedded", *words],
+        [sys.executable, "-m", "scheduler_project.localstack", *words],
         cwd=ROOT,
         env=environment,
         check=True,

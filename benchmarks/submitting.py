@@ -69,20 +69,17 @@ def main() -> int:
 
 def _web(port: int) -> tuple[str, ...]:
     """As `./punctual up` starts it, with a process a core."""
-    return (
-        *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)),
-        *("--workers", "2", "--blocking-threads", "8", "scheduler_project.wsgi:application"),
-    )
+    return (sys.executable, "-m", "scheduler_project.web", "--port", str(port), "--workers", "2")
 
 
 def _make_token() -> str:
     from django.contrib.auth.models import User
 
-    from jobs import storage
-    from jobs.services.tokens import new_secret, store_token
+    from jobs.access.tokens import generate_secret, store_token
+    from jobs.storage import s3
 
-    storage.create_bucket()
-    secret = new_secret()
+    s3.create_bucket()
+    secret = generate_secret()
     store_token(owner=User.objects.create_user("benchmark"), name="benchmark", secret=secret)
     return secret
 

@@ -18,11 +18,11 @@ import psycopg
 
 from benchmarks.laboratory import Laboratory
 from benchmarks.receiver import BLOCK_SECONDS, Arrival, Receiver
-from jobs.messages import RUN_TASK, worker_queue
+from jobs.db.transactions import releasing_connection
+from jobs.domain.messages import RUN_TASK, worker_queue
+from jobs.domain.worker_protocol import WorkerOffer
+from jobs.fleet.leases import register_worker
 from jobs.models import Worker
-from jobs.protocol import Offer
-from jobs.services.database import pooled
-from jobs.services.leases import register_worker
 from jobs.tasks import refill_due_window
 
 WORKERS = 10
@@ -103,7 +103,7 @@ class SyntheticWorkers:
             except queue.Empty:
                 continue
             try:
-                with pooled():
+                with releasing_connection():
                     refill_due_window()
             except Exception as error:  # noqa: BLE001 - raised in `wait_for`
                 self._errors.append(error)
@@ -112,7 +112,7 @@ class SyntheticWorkers:
 def _register() -> list[UUID]:
     made = [
         register_worker(
-            Offer(
+            WorkerOffer(
                 name=f"synthetic-{number}-{uuid4()}",
                 instance=uuid4(),
                 pool="default",

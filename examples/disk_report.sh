@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the file systems of this run hold; exits with 3 when one is fuller than LIMIT_PERCENT.
+# Report the usage of this run's file systems; exit with 3 when one is fuller than LIMIT_PERCENT.
 set -euo pipefail
 limit=${LIMIT_PERCENT:-90}
 
@@ -18,4 +18,4 @@ for path in /work /tmp; do
     fi
 done
 [ "$full" -eq 0 ] || exit 3
-echo "All is well."
+echo "All file systems are below the limit."

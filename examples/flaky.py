@@ -1,4 +1,4 @@
-"""Fails at its first attempt, as programs that need something shaky do, and succeeds when it is tried again."""
+"""Fail at the first attempt, like a program that needs an unreliable service, and succeed at the second."""
 
 import os
 import sys

@@ -1,1 +1,4 @@
-"""The control plane: jobs, schedules, executions, and the services that move them."""
+"""The control plane: defines jobs, schedules, places and executes them.
+
+Packages are named by capability and import downwards only; `docs/architecture.md` has their order.
+"""

@@ -1,4 +1,7 @@
-"""The system tasks: housekeeping that celery beat sends and workers run, with results in django-celery-results."""
+"""System tasks: periodic housekeeping, sent by Celery beat, with results in django-celery-results.
+
+Their intervals are rows of django-celery-beat, seeded by `migrations/0003_seed.py` and edited in the admin.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,15 @@ from celery import shared_task
 from django.conf import settings
 from django.db import transaction
 
-from jobs import due_window
-from jobs.services import (
-    audit_trail,
-    backfilling,
-    log_archiving,
-    log_indexing,
-    log_retention,
-    orphans,
-    partitions,
-    repeating,
-    retention,
-    tokens,
-)
-from jobs.services.database import bounded
+from jobs.access import idempotency, tokens
+from jobs.audit import log
+from jobs.db import due_window, partitions
+from jobs.db.transactions import with_timeouts
+from jobs.fleet.worker_retention import retire_workers
+from jobs.housekeeping import history_retention
+from jobs.logs import archiving, indexing, retention
+from jobs.scheduling import backfill
+from jobs.storage import orphans, quota
 
 
 @shared_task(name="jobs.create_partitions")
@@ -32,49 +30,55 @@ def create_partitions() -> list[str]:
 
 @shared_task(name="jobs.refill_due_window")
 def refill_due_window() -> int:
-    with transaction.atomic(), bounded(statement_seconds=10):
-        return due_window.refill()
+    with transaction.atomic(), with_timeouts(statement_seconds=10):
+        return due_window.refill_window()
 
 
 @shared_task(name="jobs.advance_backfills")
 def advance_backfills() -> dict[str, int]:
-    return asdict(backfilling.advance_backfills())
+    return asdict(backfill.advance_backfills())
 
 
 @shared_task(name="jobs.index_logs")
 def index_logs() -> dict[str, object]:
-    indexed = log_indexing.index_logs()
+    indexed = indexing.index_logs()
     return asdict(indexed) | {"reached_at": indexed.reached_at and indexed.reached_at.isoformat()}
 
 
 @shared_task(name="jobs.prune_history")
 def prune_history() -> dict[str, object]:
-    pruned = retention.prune_history(retention=_retention())
-    audited = timedelta(days=settings.PUNCTUAL_AUDIT_DAYS)
-    changes = audit_trail.prune_entries(retention=audited)
+    pruned = history_retention.prune_history(retention=_history_retention())
+    audit_retention = timedelta(days=settings.PUNCTUAL_AUDIT_DAYS)
+    changes = log.prune_entries(retention=audit_retention)
     return asdict(pruned) | {
         "horizon": pruned.horizon.isoformat(),
-        "answers": repeating.forget_answers(),
+        "answers": idempotency.prune_responses(),
         "changes": asdict(changes),
-        "tokens": tokens.forget_tokens(retention=audited),
+        "tokens": tokens.prune_tokens(retention=audit_retention),
+        "workers": retire_workers(retention=timedelta(days=settings.PUNCTUAL_WORKER_RETENTION_DAYS)),
     }
+
+
+@shared_task(name="jobs.check_storage")
+def check_storage() -> dict[str, object]:
+    return {"full_owners": quota.check_full_owners()}
 
 
 @shared_task(name="jobs.archive_logs")
 def archive_logs() -> dict[str, object]:
-    return asdict(log_archiving.archive_logs())
+    return asdict(archiving.archive_logs())
 
 
 @shared_task(name="jobs.prune_logs")
 def prune_logs() -> dict[str, object]:
     keep = timedelta(days=settings.PUNCTUAL_LOG_DAYS)
-    return asdict(log_retention.prune_logs(keep=keep, max_bytes=settings.PUNCTUAL_LOG_MAX_MB * 1024**2))
+    return asdict(retention.prune_logs(keep=keep, max_bytes=settings.PUNCTUAL_LOG_MAX_MB * 1024**2))
 
 
 @shared_task(name="jobs.sweep_orphans")
 def sweep_orphans() -> dict[str, object]:
-    return asdict(orphans.sweep_orphans(retention=_retention()))
+    return asdict(orphans.sweep_orphans(retention=_history_retention()))
 
 
-def _retention() -> timedelta:
+def _history_retention() -> timedelta:
     return timedelta(days=settings.PUNCTUAL_RETENTION_DAYS)

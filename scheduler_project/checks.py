@@ -1,4 +1,4 @@
-"""Refuses to start in production with settings that only a developer's machine may have."""
+"""Checks that refuse to start in production with insecure settings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 
+from scheduler_project.plaintext_links import find_plaintext_links
 from scheduler_project.settings.environment import DEVELOPMENT_SECRET_KEY, Environment, read_environment
 
 MIN_SECRET_KEY_LENGTH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Insecurity:
+class InsecureSetting:
     id: str
     message: str
 
 
-def insecurities(environment: Environment) -> list[Insecurity]:
-    """What is wrong with these settings in production; nothing is wrong with any of them in development."""
+def find_insecure_settings(environment: Environment) -> list[InsecureSetting]:
+    """Return the insecure settings; none in development."""
     if environment.mode != "production":
         return []
     key = environment.secret_key.get_secret_value()
@@ -29,7 +30,7 @@ def insecurities(environment: Environment) -> list[Insecurity]:
     rules = [
         (
             key == DEVELOPMENT_SECRET_KEY or len(key) < MIN_SECRET_KEY_LENGTH,
-            Insecurity(
+            InsecureSetting(
                 "punctual.E001",
                 f"SECRET_KEY is the default one or shorter than {MIN_SECRET_KEY_LENGTH} characters;"
                 " set it to a long random value.",
@@ -37,34 +38,41 @@ def insecurities(environment: Environment) -> list[Insecurity]:
         ),
         (
             environment.debug,
-            Insecurity("punctual.E002", "DEBUG is on and would show secrets to visitors; turn it off."),
+            InsecureSetting("punctual.E002", "DEBUG is on and would show secrets to visitors; turn it off."),
         ),
         (
             not hosts or "*" in hosts,
-            Insecurity(
+            InsecureSetting(
                 "punctual.E003", "ALLOWED_HOSTS is empty or allows any host; name the hosts that serve Punctual."
             ),
         ),
         (
             not flower_is_guarded,
-            Insecurity(
+            InsecureSetting(
                 "punctual.E004",
-                "Flower would be open to everybody; set FLOWER_BASIC_AUTH to user:password, or FLOWER_AUTH_PROVIDER.",
+                "Flower would be public; set FLOWER_BASIC_AUTH to user:password, or FLOWER_AUTH_PROVIDER.",
             ),
         ),
     ]
-    return [insecurity for broken, insecurity in rules if broken]
+    return [setting for broken, setting in rules if broken] + [
+        InsecureSetting(
+            "punctual.E005",
+            f"{link.variable} leads to another machine without encryption: {link.remedy}, or allow it with"
+            f" PUNCTUAL_ALLOW_PLAINTEXT={link.name}.",
+        )
+        for link in find_plaintext_links(environment)
+    ]
 
 
 def check_production_settings(**_: object) -> Sequence[CheckMessage]:
-    return [Error(found.message, id=found.id) for found in insecurities(read_environment())]
+    return [Error(setting.message, id=setting.id) for setting in find_insecure_settings(read_environment())]
 
 
-def refuse_insecure_start() -> None:
-    """For processes that Django's own checks do not reach: the web server, beat, workers, Flower."""
-    found = insecurities(read_environment())
-    if found:
-        lines = "\n".join(f"  {insecurity.message}" for insecurity in found)
+def require_secure_settings() -> None:
+    """Raise on insecure settings, in processes that do not run Django's checks: web server, beat, workers, Flower."""
+    settings = find_insecure_settings(read_environment())
+    if settings:
+        lines = "\n".join(f"  {setting.message}" for setting in settings)
         raise ImproperlyConfigured(
             f"Punctual does not start in production with these settings:\n{lines}\n"
             "On a developer's machine set PUNCTUAL_ENV=development."

@@ -9,10 +9,10 @@ from django.db import connection, connections
 from django.test import TransactionTestCase
 from pytest_django import Settings
 
-from jobs.webhooks.addresses import Reach, parse_networks
-from scheduler_project.embedded.engines import Engines
-from tests.emptying import empty
-from tests.webhook_receiver import Receiver
+from jobs.notifications.webhooks.address_policy import AddressPolicy, parse_networks
+from scheduler_project.localstack.engines.standalone import Engines
+from tests.support.emptying import empty
+from tests.support.webhook_receiver import Receiver
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +29,15 @@ def _empty_quickly() -> Iterator[None]:
 
 @pytest.fixture
 def bucket(engines: Engines) -> None:
-    from jobs import storage
+    from jobs.storage import s3
 
-    storage.create_bucket()
+    s3.create_bucket()
 
 
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Receiver]:
     """Of webhooks, to which these may be sent although it is on loopback."""
-    settings.PUNCTUAL_WEBHOOK_REACH = Reach(parse_networks(["127.0.0.0/8"]), http=True)
+    settings.PUNCTUAL_WEBHOOK_REACH = AddressPolicy(parse_networks(["127.0.0.0/8"]), http=True)
     with Receiver() as receiver:
         yield receiver
 

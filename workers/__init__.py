@@ -1,1 +1,1 @@
-"""The data plane: claims executions, runs their programs in the sandbox, reports what happened."""
+"""The data plane: claims executions, runs their programs in a sandbox and reports what happened."""

@@ -1,4 +1,4 @@
-"""What the operator says about a worker; what is left out is detected."""
+"""Worker settings chosen by the operator; None means detect it on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.sandbox import NetworkRules
+    from workers.sandbox.network.rules import NetworkRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,6 @@ class WorkerSettings:
     drain_seconds: float
     cache_mb: int
     resources: Mapping[str, int] = field(default_factory=dict)
-    on_host: int = 1  # how many workers share the machine
-    allow_weak_sandbox: bool = False  # take work also if the sandbox's own test fails
-    network: NetworkRules | None = None  # whether jobs that may have a network get one here, and which; None: none does
+    workers_on_host: int = 1  # how many workers share the machine
+    allow_weak_sandbox: bool = False  # accept work even if the sandbox self-test fails
+    network: NetworkRules | None = None  # None: no run on this worker gets a network

@@ -1,8 +1,8 @@
-"""What can go wrong for a worker and its runs; of a run that did not succeed the execution itself is the truth."""
+"""Errors of workers and their runs."""
 
 from __future__ import annotations
 
-from jobs.errors import PunctualError
+from jobs.domain.errors import PunctualError
 
 
 class ExecutionFailed(PunctualError):
@@ -14,16 +14,20 @@ class WorkerCannotStart(PunctualError):
 
 
 class ControlPlaneUnavailable(PunctualError):
-    """The control plane does not answer; trying again."""
+    """The control plane does not answer; the call can be retried."""
+
+
+class RequestRejected(PunctualError):
+    """The control plane rejected this call; a retry would be rejected too."""
 
 
 class TransferStopped(PunctualError):
-    """The run is to stop, and wants nothing fetched or stored any more."""
+    """The run was asked to stop during a transfer."""
 
 
 class GuardianUnavailable(PunctualError):
-    """There is no guardian to hand a sandbox to, so nothing may run."""
+    """No guardian process is available, so no program may run."""
 
 
-class ControlPlaneRefused(ControlPlaneUnavailable):
-    """The control plane does not take this worker's token; give it another one."""
+class WorkerTokenRejected(ControlPlaneUnavailable):
+    """The control plane rejected this worker's token; give the worker a new one."""

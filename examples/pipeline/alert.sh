@@ -1,3 +1,3 @@
 #!/bin/bash
-# Runs only when the step it watches has failed.
-echo "Run $PUNCTUAL_RUN_ID: a step failed, somebody should look"
+# Run only when the upstream step has failed.
+echo "Run $PUNCTUAL_RUN_ID: a step failed, please check it"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Step 1: makes a thousand readings of a sensor. SOURCE=broken makes it fail with code 7.
+# Step 1: create a thousand readings of a sensor. SOURCE=broken fails with code 7.
 set -euo pipefail
 
 if [ "${SOURCE:-sensor}" = broken ]; then

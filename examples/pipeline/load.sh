@@ -1,5 +1,5 @@
 #!/bin/bash
-# Step 3: would load the result into a warehouse; here it leaves a receipt.
+# Step 3: would load the result into a warehouse; this example only writes a receipt.
 set -euo pipefail
 
 mkdir -p out

@@ -1,4 +1,4 @@
-"""Step 2: the mean of every ten readings; it makes the readings anew, since steps share no files."""
+"""Step 2: the mean of every ten readings. It computes the readings again, because steps share no files."""
 
 import json
 import os

@@ -1,19 +1,19 @@
-"""Django's admin over the tables: looks everywhere, edits only what is configuration."""
+"""Django's admin: shows every table, edits only configuration and otherwise calls the services."""
 
 from django.contrib import admin
 
-from jobs.admin import (
+from jobs.admin import (  # noqa: F401 - registers the pages
     audit,
     calendars,
     executions,
     jobs,
-    people,
     queues,
     quotas,
     secrets,
     system_tasks,
     teams,
     tokens,
+    users,
     webhooks,
     workers,
 )
@@ -21,19 +21,3 @@ from jobs.admin import (
 admin.site.site_header = "Punctual"
 admin.site.site_title = "Punctual"
 admin.site.index_title = "Operations"
-
-__all__ = [
-    "audit",
-    "calendars",
-    "executions",
-    "jobs",
-    "people",
-    "queues",
-    "quotas",
-    "secrets",
-    "system_tasks",
-    "teams",
-    "tokens",
-    "webhooks",
-    "workers",
-]

@@ -1,4 +1,4 @@
-"""Who changed what, to be read."""
+"""Read-only page of the audit log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from jobs.admin.read_only import ReadOnlyAdmin
+from jobs.admin.base import ReadOnlyAdmin
 from jobs.models import AuditEntry
 
 
@@ -16,9 +16,9 @@ from jobs.models import AuditEntry
 class AuditEntryAdmin(ReadOnlyAdmin[AuditEntry]):
     list_display = ["at", "actor_name", "action", "object_name", "via", "address"]
     list_filter = ["via", "object_type"]
-    # By whole words: each has its index, and a part of one would read everything.
+    # Exact matches only: they have indexes, and a substring search would read the whole table.
     search_fields = ["actor_name__exact", "action__exact", "object_id__exact"]
-    search_help_text = "A user, an action such as job.paused, or the id of what was changed."
+    search_help_text = "Search by user, action (such as job.paused) or id of the changed object; exact matches only."
     ordering = ["-id"]
     fields = [
         "at", "actor_name", "token_name", "via", "address", "action", "object_type", "object_id", "object_name",
@@ -26,7 +26,7 @@ class AuditEntryAdmin(ReadOnlyAdmin[AuditEntry]):
     ]  # fmt: skip
     readonly_fields = ["differences"]
 
-    @admin.display(description="what changed")
+    @admin.display(description="changes")
     def differences(self, entry: AuditEntry) -> SafeString:
         names = sorted({*entry.before, *entry.after})
         if not names:
@@ -34,12 +34,12 @@ class AuditEntryAdmin(ReadOnlyAdmin[AuditEntry]):
         rows = format_html_join(
             "",
             "<tr><th>{}</th><td>{}</td><td>{}</td></tr>",
-            ((name, _written(entry.before, name), _written(entry.after, name)) for name in names),
+            ((name, _format_value(entry.before, name), _format_value(entry.after, name)) for name in names),
         )
         return format_html("<table><tr><th></th><th>before</th><th>after</th></tr>{}</table>", rows)
 
 
-def _written(values: dict[str, object], name: str) -> str:
+def _format_value(values: dict[str, object], name: str) -> str:
     if name not in values:
         return ""
     value = values[name]

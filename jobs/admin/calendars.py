@@ -1,4 +1,4 @@
-"""Calendars, looked at here: an edit moves schedules, which is a command of the API."""
+"""Read-only page of calendars; an edit recomputes schedules and goes through the API."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
-from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
+from jobs.admin.base import ReadOnlyAdmin, ReadOnlyInline
 from jobs.models import Calendar, Schedule
 
 
-class UserInline(ReadOnlyInline[Schedule]):
+class UsedByInline(ReadOnlyInline[Schedule]):
     model = Schedule
     fields = ["job", "kind", "expression", "timezone", "next_instant"]
     verbose_name_plural = "used by"
@@ -27,7 +27,7 @@ class CalendarAdmin(ReadOnlyAdmin[Calendar]):
     ordering = ["-id"]
     fields = ["id", "name", "owner", "dates", "created_at", "updated_at"]
     readonly_fields = ["id", "created_at", "updated_at"]
-    inlines = [UserInline]
+    inlines = [UsedByInline]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Calendar]:
         return super().get_queryset(request).annotate(users=Count("schedules"))

@@ -1,33 +1,36 @@
-"""Executions and their attempts: looked at here, and moved by the services that the actions call."""
+"""Pages of executions, their attempts and logs; actions call the services."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.core.handlers.exception import response_for_exception
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.badges import badge
-from jobs.admin.execution_log import next_of_log, page_of_log
-from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
-from jobs.errors import Conflict, NotFound, StorageUnavailable
+from jobs.admin.base import ReadOnlyAdmin, ReadOnlyInline
+from jobs.admin.execution_log import await_log_rows, build_log_page
+from jobs.admin.state_badge import render_badge
+from jobs.api.framework.deferred_response import defer_response
+from jobs.definitions.lifecycle import cancel_execution
+from jobs.dispatch.explain import explain_execution
+from jobs.domain.errors import StorageUnavailable
+from jobs.execution.dead_letters import dismiss_dead_letter
+from jobs.execution.manual_retries import redrive_dead_letter, retry_execution
+from jobs.execution.progress import format_progress
 from jobs.models import Attempt, Execution
-from jobs.services.commands import cancel_execution
-from jobs.services.dead_letters import dismiss_dead_letter
-from jobs.services.explaining import explain_execution
-from jobs.services.progress import progress_in_words
-from jobs.services.retrying import redrive_dead_letter, retry_execution
 
 
-class Action(Protocol):
+class ExecutionCommand(Protocol):
     def __call__(self, execution_id: UUID, /, *, by: str) -> object: ...
 
 
@@ -45,8 +48,8 @@ class AttemptInline(ReadOnlyInline[Attempt]):
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     list_display = [
-        "job", "state_badge", "how_far", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for", "started_at",
-        "took", "worker",
+        "job", "state_badge", "progress_text", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for",
+        "started_at", "duration", "worker",
     ]  # fmt: skip
     list_filter = ["state", "dead_letter", "trigger", "queue"]
     list_select_related = ["job", "worker"]
@@ -54,21 +57,21 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
     ordering = ["-id"]
     inlines = [AttemptInline]
     exclude = ["progress"]
-    readonly_fields = ["why_it_waits", "how_far", "log"]
+    readonly_fields = ["explanation", "progress_text", "log"]
     actions = ["cancel", "retry", "redrive", "dismiss"]
 
     def get_urls(self) -> list[URLPattern]:
         views = {"log": self.log_view, "log_next": self.next_view}
-        own = [
+        urls = [
             path(f"<uuid:execution_id>/{name}/", self.admin_site.admin_view(view), name=f"jobs_execution_{name}")
             for name, view in views.items()
         ]
-        return [*own, *super().get_urls()]
+        return [*urls, *super().get_urls()]
 
     def log_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponse:
-        execution = self._visible(request, execution_id)
+        execution = self._get_visible(request, execution_id)
         try:
-            context = self.admin_site.each_context(request) | page_of_log(request, execution)
+            context = self.admin_site.each_context(request) | build_log_page(request, execution)
         except StorageUnavailable as error:
             self.message_user(request, str(error), messages.ERROR)
             return redirect("admin:jobs_execution_change", execution_id)
@@ -77,61 +80,62 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
             request, "admin/jobs/execution/log.html", context | {"execution": execution, "title": title}
         )
 
-    def next_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponse:
-        return next_of_log(request, self._visible(request, execution_id))
+    def next_view(self, request: HttpRequest, execution_id: UUID) -> HttpResponseBase:
+        steps = await_log_rows(request, self._get_visible(request, execution_id))
+        return defer_response(steps, finish=lambda response: response, fail=partial(response_for_exception, request))
 
-    def _visible(self, request: HttpRequest, execution_id: UUID) -> Execution:
+    def _get_visible(self, request: HttpRequest, execution_id: UUID) -> Execution:
         if not self.has_view_permission(request):
             raise PermissionDenied
         return get_object_or_404(self.get_queryset(request).select_related("job"), pk=execution_id)
 
     @admin.action(description="Cancel selected executions", permissions=["operate"])
     def cancel(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
-        self._each(request, rows, "Cancelled", cancel_execution)
+        self._run_command(request, rows, "Cancelled", cancel_execution)
 
-    @admin.action(description="Retry selected executions, as new ones", permissions=["operate"])
+    @admin.action(description="Retry selected executions", permissions=["operate"])
     def retry(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
-        self._each(request, rows, "Retried", retry_execution)
+        self._run_command(request, rows, "Retried", retry_execution)
 
-    @admin.action(description="Redrive selected dead letters, as new executions", permissions=["operate"])
+    @admin.action(description="Redrive selected dead letters", permissions=["operate"])
     def redrive(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
-        self._each(request, rows, "Redrove", redrive_dead_letter)
+        self._run_command(request, rows, "Redrove", redrive_dead_letter)
 
     @admin.action(description="Dismiss selected dead letters", permissions=["operate"])
     def dismiss(self, request: HttpRequest, rows: QuerySet[Execution]) -> None:
-        self._each(request, rows, "Dismissed", dismiss_dead_letter)
+        self._run_command(request, rows, "Dismissed", dismiss_dead_letter)
 
-    def _each(self, request: HttpRequest, rows: QuerySet[Execution], done: str, act: Action) -> None:
-        """Each by itself, as the services do it; what one of them refuses is said and does not stop the others."""
-        count = 0
-        for own in rows.values_list("id", flat=True):
-            try:
-                act(own, by=request.user.get_username())
-                count += 1
-            except (Conflict, NotFound) as error:
-                self.message_user(request, f"{own}: {error}", messages.WARNING)
+    def _run_command(
+        self, request: HttpRequest, rows: QuerySet[Execution], done: str, command: ExecutionCommand
+    ) -> None:
+        by = request.user.get_username()
+        count = self.run_for_each(
+            request,
+            rows.select_related(None).only("id"),
+            lambda execution: command(execution.id, by=by),
+            describe=lambda execution: f"{execution.id}: ",
+        )
         if count:
             self.message_user(request, f"{done} {count} execution{'' if count == 1 else 's'}.", messages.SUCCESS)
 
-    @admin.display(description="why it waits")
-    def why_it_waits(self, execution: Execution) -> str:
+    @admin.display(description="why it is waiting")
+    def explanation(self, execution: Execution) -> str:
         return explain_execution(execution.id).words
 
     @admin.display(description="progress")
-    def how_far(self, execution: Execution) -> str:
-        return progress_in_words(execution)
+    def progress_text(self, execution: Execution) -> str:
+        return format_progress(execution)
 
     @admin.display(description="log")
     def log(self, execution: Execution) -> SafeString:
-        address = reverse("admin:jobs_execution_log", args=[execution.id])
-        return format_html('<a href="{}">What it wrote</a>', address)
+        return format_html('<a href="{}">Show log</a>', reverse("admin:jobs_execution_log", args=[execution.id]))
 
     @admin.display(description="state", ordering="state")
     def state_badge(self, execution: Execution) -> SafeString:
-        return badge(execution.state)
+        return render_badge(execution.state)
 
-    @admin.display(description="took")
-    def took(self, execution: Execution) -> str:
+    @admin.display(description="duration")
+    def duration(self, execution: Execution) -> str:
         if execution.started_at is None or execution.ended_at is None:
             return ""
         return f"{(execution.ended_at - execution.started_at).total_seconds():.2f}\u00a0s"

@@ -1,4 +1,4 @@
-"""Jobs: what they are now, and when they fire."""
+"""Read-only page of jobs with their schedules, dependencies and versions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from jobs.admin.badges import badge
-from jobs.admin.read_only import ReadOnlyAdmin, ReadOnlyInline
+from jobs.admin.base import ReadOnlyAdmin, ReadOnlyInline
+from jobs.admin.state_badge import render_badge
+from jobs.definitions.job_status import with_status
 from jobs.models import Dependency, Job, JobVersion, Schedule
-from jobs.querysets.job_status import with_status
 
 
 class ScheduleInline(ReadOnlyInline[Schedule]):
@@ -71,7 +71,7 @@ class JobAdmin(ReadOnlyAdmin[Job]):
 
     @admin.display(description="status")
     def status(self, job: Job) -> SafeString:
-        return badge(str(vars(job)["status"]))
+        return render_badge(str(vars(job)["status"]))
 
     @admin.display(description="queue")
     def queue(self, job: Job) -> str:

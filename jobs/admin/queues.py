@@ -1,35 +1,35 @@
-"""Queues: configuration, so they are edited here."""
+"""Editable page of queues."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db import transaction
 from django.db.models import Field, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest
 
-from jobs.admin.read_only import ModelAdmin
-from jobs.errors import InvalidInput
+from jobs.admin.base import ServiceWrittenAdmin
+from jobs.dispatch.queues import DEFAULT_QUEUE, delete_queue, pause_queues, resume_queues, save_queue
 from jobs.models import Queue
-from jobs.services.queues import DEFAULT, delete_queue, pause_queues, resume_queues, save_queue
 
 
 @admin.register(Queue)
-class QueueAdmin(ModelAdmin[Queue]):
-    list_display = ["name", "pool", "priority", "max_concurrency", "aging_seconds", "paused"]
+class QueueAdmin(ServiceWrittenAdmin[Queue]):
+    list_display = ["name", "pool", "priority", "max_concurrency", "aging_seconds", "paused", "team"]
+    list_select_related = ["team"]
+    autocomplete_fields = ["team"]
     list_filter = ["pool", "paused"]
     search_fields = ["name"]
     ordering = ["name"]
     actions = ["pause", "resume"]
-    recorded_by_services = True
 
     @admin.action(description="Pause selected queues", permissions=["change"])
     def pause(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
         count = pause_queues(rows.values_list("id", flat=True))
-        self.message_user(request, f"Paused {count}: nothing more of it is placed, and what runs goes on.")
+        self.message_user(request, f"Paused {count}: no executions are placed; running ones continue.")
 
     @admin.action(description="Resume selected queues", permissions=["change"])
     def resume(self, request: HttpRequest, rows: QuerySet[Queue]) -> None:
@@ -42,24 +42,17 @@ class QueueAdmin(ModelAdmin[Queue]):
         delete_queue(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Queue | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and (obj is None or obj.name != DEFAULT)
+        return super().has_delete_permission(request, obj) and (obj is None or obj.name != DEFAULT_QUEUE)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Queue]) -> None:
         with transaction.atomic():
-            for queue in queryset.exclude(name=DEFAULT):
+            for queue in queryset.exclude(name=DEFAULT_QUEUE):
                 delete_queue(queue)
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            return super().changeform_view(request, *args, **kwargs)
-        except InvalidInput as error:
-            self.message_user(request, f"Not saved. {error.field}: {error.message}", messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
-
     def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> FormField | None:
-        # What was changed is told from what the form showed, not from what is there when it comes back.
+        # Detects changes against the values the form showed, not against the row at the time of saving.
         return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **kwargs)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Queue | None = None) -> list[str]:
-        # Jobs are submitted to a queue by its name.
+        # Jobs refer to queues by name.
         return ["name"] if obj else []

@@ -1,4 +1,4 @@
-"""Quotas of single owners: configuration, so they are edited here, beside what is used."""
+"""Editable page of per-user quotas, with current usage."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
 
-from jobs.admin.read_only import ModelAdmin
+from jobs.access.quotas import on_quotas_changed, read_quota_usages
+from jobs.admin.base import ModelAdmin
 from jobs.models import OwnerQuota
-from jobs.services.owner_limits import quotas_changed, read_uses
-from jobs.services.storage_quota import MEGABYTE, read_use
+from jobs.storage.quota import MEGABYTE, read_usage
 
 
 @admin.register(OwnerQuota)
@@ -26,24 +26,24 @@ class OwnerQuotaAdmin(ModelAdmin[OwnerQuota]):
 
     @admin.display(description="used MB")
     def used(self, quota: OwnerQuota) -> str:
-        return f"{read_use(quota.owner_id).used_bytes / MEGABYTE:.1f}"
+        return f"{read_usage(quota.owner_id).used_bytes / MEGABYTE:.1f}"
 
     @admin.display(description="jobs used")
     def jobs_used(self, quota: OwnerQuota) -> int:
-        return read_uses(quota.owner_id)[0].used
+        return read_quota_usages(quota.owner_id)[0].used
 
     @admin.display(description="active executions")
     def active(self, quota: OwnerQuota) -> int:
-        return read_uses(quota.owner_id)[1].used
+        return read_quota_usages(quota.owner_id)[1].used
 
     def save_model(self, request: HttpRequest, obj: OwnerQuota, form: ModelForm[OwnerQuota], change: bool) -> None:
         super().save_model(request, obj, form, change)
-        quotas_changed()
+        on_quotas_changed()
 
     def delete_model(self, request: HttpRequest, obj: OwnerQuota) -> None:
         super().delete_model(request, obj)
-        quotas_changed()
+        on_quotas_changed()
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[OwnerQuota]) -> None:
         super().delete_queryset(request, queryset)
-        quotas_changed()
+        on_quotas_changed()

@@ -1,16 +1,14 @@
-"""Secrets, by name: what is sealed in them is shown nowhere, and a new value is given through the API."""
+"""Read-only page of secrets without their values, which only the API can set."""
 
 from __future__ import annotations
 
 from django.contrib import admin, messages
-from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from jobs.admin.read_only import ReadOnlyAdmin
-from jobs.errors import Conflict
+from jobs.access.secrets import delete_secret
+from jobs.admin.base import ReadOnlyAdmin
 from jobs.models import Secret
-from jobs.services.secrets import delete_secret
 
 
 @admin.register(Secret)
@@ -29,14 +27,8 @@ class SecretAdmin(ReadOnlyAdmin[Secret]):
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("jobs.delete_secret")
 
-    @admin.action(description="Delete selected secrets that no job is given", permissions=["operate"])
+    @admin.action(description="Delete selected secrets that no job uses", permissions=["operate"])
     def delete_unused(self, request: HttpRequest, rows: QuerySet[Secret]) -> None:
-        count = 0
-        for secret in rows:
-            try:
-                delete_secret(secret.id)
-                count += 1
-            except (Conflict, ObjectDoesNotExist) as error:
-                self.message_user(request, str(error), messages.WARNING)
+        count = self.run_for_each(request, rows, lambda secret: delete_secret(secret.id))
         if count:
             self.message_user(request, f"Deleted {count} secret{'' if count == 1 else 's'}.", messages.SUCCESS)

@@ -1,4 +1,4 @@
-"""System tasks, as django-celery-beat's own page has them: its actions leave entries in the audit, too."""
+"""django-celery-beat's page of periodic tasks, whose actions are recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django_celery_beat.admin import PeriodicTaskAdmin
 from django_celery_beat.models import PeriodicTask
 
-from jobs.services.audit_trail import Change, record_all
+from jobs.audit.log import Change, record_changes
 
 admin.site.unregister(PeriodicTask)
 
@@ -22,34 +22,36 @@ admin.site.unregister(PeriodicTask)
 class SystemTaskAdmin(PeriodicTaskAdmin):  # type: ignore[misc]  # django-celery-beat has no types
     @admin.action(description="Enable selected tasks", permissions=["change"])
     def enable_tasks(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with _recorded(queryset):
+        with _audit_edits(queryset):
             super().enable_tasks(request, queryset)
 
     @admin.action(description="Disable selected tasks", permissions=["change"])
     def disable_tasks(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with _recorded(queryset):
+        with _audit_edits(queryset):
             super().disable_tasks(request, queryset)
 
     @admin.action(description="Toggle activity of selected tasks", permissions=["change"])
     def toggle_tasks(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with _recorded(queryset):
+        with _audit_edits(queryset):
             super().toggle_tasks(request, queryset)
 
     @admin.action(description="Run selected tasks", permissions=["change"])
     def run_tasks(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         with transaction.atomic():
-            record_all([Change("system_task.run", task.pk, task.name, after={"task": task.task}) for task in queryset])
+            record_changes(
+                [Change("system_task.run", task.pk, task.name, after={"task": task.task}) for task in queryset]
+            )
             super().run_tasks(request, queryset)
 
 
 @contextmanager
-def _recorded(tasks: QuerySet[Any]) -> Iterator[None]:
+def _audit_edits(tasks: QuerySet[Any]) -> Iterator[None]:
     with transaction.atomic():
-        # By their ids: what is changed may be what they were chosen by.
+        # By id, because the edit may change the columns of the original filter.
         rows = PeriodicTask.objects.filter(pk__in=[task.pk for task in tasks])
         before = dict(rows.values_list("pk", "enabled"))
         yield
-        record_all(
+        record_changes(
             [
                 Change("system_task.edited", key, name, before={"enabled": before[key]}, after={"enabled": enabled})
                 for key, name, enabled in rows.values_list("pk", "name", "enabled")

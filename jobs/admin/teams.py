@@ -1,31 +1,30 @@
-"""Teams: configuration, so they are filled here; the services write them, as they do for the API."""
+"""Editable page of teams; the services write them, as for the API."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.widgets import AutocompleteSelectMultiple
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest
 
-from jobs.admin.read_only import ModelAdmin
-from jobs.errors import Conflict, InvalidInput
+from jobs.access.teams import create_team, delete_team, edit_team
+from jobs.admin.base import ServiceWrittenAdmin
 from jobs.models import Membership, Team
-from jobs.services.teams import create_team, delete_team, edit_team
 
 
 class TeamForm(forms.ModelForm):  # type: ignore[type-arg]  # it is not generic at run time
-    # Not called as the relation is, which Django's admin does not edit: who joined when is a table of its own.
+    # Not named `members`: Django's admin cannot edit a relation with a through table.
     people = forms.ModelMultipleChoiceField(
         User.objects.all(),
         required=False,
         label="Members",
         widget=AutocompleteSelectMultiple(Membership._meta.get_field("user"), admin.site),
-        help_text="They may look at the jobs that are shared with the team, run them, pause them and resume them.",
+        help_text="Members may read, run, pause and resume the jobs that are shared with the team.",
     )
 
     class Meta:
@@ -39,13 +38,12 @@ class TeamForm(forms.ModelForm):  # type: ignore[type-arg]  # it is not generic 
 
 
 @admin.register(Team)
-class TeamAdmin(ModelAdmin[Team]):
+class TeamAdmin(ServiceWrittenAdmin[Team]):
     form = TeamForm
     list_display = ["name", "number_of_members", "created_at"]
     search_fields = ["name", "=id"]
     ordering = ["name"]
     fields = ["name", "people"]
-    recorded_by_services = True
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Team]:
         return super().get_queryset(request).annotate(count=Count("memberships"))
@@ -69,10 +67,3 @@ class TeamAdmin(ModelAdmin[Team]):
         with transaction.atomic():
             for team in queryset:
                 delete_team(team.id)
-
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            return super().changeform_view(request, *args, **kwargs)
-        except (InvalidInput, Conflict) as error:
-            self.message_user(request, f"Not saved. {error}", messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())

@@ -1,16 +1,14 @@
-"""Webhooks and their deliveries, to look at; a new secret is told to its owner alone, through the API."""
+"""Read-only pages of webhooks and deliveries; new secrets go to their owners, through the API only."""
 
 from __future__ import annotations
 
 from django.contrib import admin, messages
-from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from jobs.admin.read_only import ReadOnlyAdmin
-from jobs.errors import Conflict
+from jobs.admin.base import ReadOnlyAdmin
 from jobs.models import Webhook, WebhookDelivery
-from jobs.services import webhooks
+from jobs.notifications.webhooks import subscriptions
 
 
 @admin.register(Webhook)
@@ -40,9 +38,9 @@ class WebhookAdmin(ReadOnlyAdmin[Webhook]):
 
     def _set(self, request: HttpRequest, rows: QuerySet[Webhook], *, enabled: bool) -> None:
         for webhook in rows:
-            webhooks.edit_webhook(webhook.id, enabled=enabled)
-        count, word = len(rows), "Enabled" if enabled else "Disabled"
-        self.message_user(request, f"{word} {count} webhook{'' if count == 1 else 's'}.", messages.SUCCESS)
+            subscriptions.edit_webhook(webhook.id, enabled=enabled)
+        count, done = len(rows), "Enabled" if enabled else "Disabled"
+        self.message_user(request, f"{done} {count} webhook{'' if count == 1 else 's'}.", messages.SUCCESS)
 
 
 @admin.register(WebhookDelivery)
@@ -62,15 +60,9 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin[WebhookDelivery]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookDelivery]:
         return super().get_queryset(request).defer("webhook__sealed", "webhook__previous_sealed")
 
-    @admin.action(description="Send selected deliveries again", permissions=["operate"])
+    @admin.action(description="Redeliver selected deliveries", permissions=["operate"])
     def redeliver(self, request: HttpRequest, rows: QuerySet[WebhookDelivery]) -> None:
-        count = 0
-        for delivery in rows:
-            try:
-                webhooks.redeliver(delivery.id)
-                count += 1
-            except (Conflict, ObjectDoesNotExist) as error:
-                self.message_user(request, str(error), messages.WARNING)
+        count = self.run_for_each(request, rows, lambda delivery: subscriptions.redeliver(delivery.id))
         if count:
-            text = f"{count} deliver{'y is' if count == 1 else 'ies are'} sent again."
+            text = f"Redelivering {count} deliver{'y' if count == 1 else 'ies'}."
             self.message_user(request, text, messages.SUCCESS)

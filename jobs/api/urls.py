@@ -1,4 +1,4 @@
-"""The addresses under /api/v1, without trailing slashes."""
+"""Routes under /api/v1, without trailing slashes."""
 
 from __future__ import annotations
 
@@ -6,39 +6,27 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from jobs.api import (
-    artifacts,
-    audit,
+from jobs.api.framework import problems
+from jobs.api.openapi import views
+from jobs.api.resources import (
+    audit_attempts,
     audit_entries,
-    backfills,
-    bulk,
-    calendars,
-    dead_letters,
-    docs,
-    execution_status,
-    executions,
-    fleet,
-    jobs,
-    log_search,
-    problems,
+    audit_firings,
     queues,
-    schedules,
     secrets,
     teams,
     tokens,
     usage,
     webhooks,
-    worker_runs,
-    worker_standing,
+    workers,
 )
-from jobs.api.schema import BearerTokenScheme
-
-# Known to drf-spectacular by having been imported.
-SCHEMES = [BearerTokenScheme]
+from jobs.api.resources.definitions import backfills, bulk, calendars, jobs, schedules
+from jobs.api.resources.executions import artifacts, dead_letters, execution_status, executions, log_search, logs
+from jobs.api.worker_protocol import leases, runs
 
 
 @csrf_exempt
-def nothing_here(request: HttpRequest) -> HttpResponse:
+def not_found(request: HttpRequest) -> HttpResponse:
     return problems.page_not_found(request, Http404())
 
 
@@ -64,10 +52,10 @@ urlpatterns = [
     path("executions/<uuid:execution_id>/attempts", executions.ExecutionAttempts.as_view()),
     path("executions/<uuid:execution_id>/events", executions.ExecutionEvents.as_view()),
     path("executions/<uuid:execution_id>/explain", executions.ExecutionExplain.as_view()),
-    path("executions/<uuid:execution_id>/logs", worker_runs.ExecutionLogs.as_view()),
-    path("executions/<uuid:execution_id>/outputs", worker_runs.ExecutionOutputs.as_view()),
-    path("executions/<uuid:execution_id>/start", worker_runs.ExecutionStart.as_view()),
-    path("executions/<uuid:execution_id>/complete", worker_runs.ExecutionComplete.as_view()),
+    path("executions/<uuid:execution_id>/logs", logs.ExecutionLogs.as_view()),
+    path("executions/<uuid:execution_id>/outputs", executions.ExecutionOutputs.as_view()),
+    path("executions/<uuid:execution_id>/start", runs.ExecutionStart.as_view()),
+    path("executions/<uuid:execution_id>/complete", runs.ExecutionComplete.as_view()),
     path("dead-letters", dead_letters.DeadLetters.as_view()),
     path("dead-letters/<uuid:execution_id>/redrive", dead_letters.DeadLetterRedrive.as_view()),
     path("dead-letters/<uuid:execution_id>/dismiss", dead_letters.DeadLetterDismiss.as_view()),
@@ -89,21 +77,22 @@ urlpatterns = [
     path("webhooks/<uuid:webhook_id>/deliveries", webhooks.WebhookDeliveries.as_view()),
     path("webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/redeliver", webhooks.WebhookRedeliver.as_view()),
     path("audit", audit_entries.AuditEntries.as_view()),
-    path("audit/firings", audit.Firings.as_view()),
+    path("audit/attempts", audit_attempts.Attempts.as_view()),
+    path("audit/firings", audit_firings.Firings.as_view()),
     path("logs/search", log_search.LogsSearch.as_view()),
-    path("workers", fleet.Workers.as_view()),
-    path("workers/terms", worker_standing.WorkerTerms.as_view()),
-    path("workers/register", worker_standing.WorkerRegister.as_view()),
-    path("workers/<uuid:worker_id>", fleet.WorkerDetail.as_view()),
-    path("workers/<uuid:worker_id>/heartbeat", worker_standing.WorkerHeartbeat.as_view()),
-    path("workers/<uuid:worker_id>/claim", worker_standing.WorkerClaim.as_view()),
-    path("workers/<uuid:worker_id>/drain", worker_standing.WorkerDrain.as_view()),
-    path("workers/<uuid:worker_id>/leave", worker_standing.WorkerLeave.as_view()),
+    path("workers", workers.Workers.as_view()),
+    path("workers/terms", leases.WorkerTerms.as_view()),
+    path("workers/register", leases.WorkerRegister.as_view()),
+    path("workers/<uuid:worker_id>", workers.WorkerDetail.as_view()),
+    path("workers/<uuid:worker_id>/heartbeat", leases.WorkerHeartbeat.as_view()),
+    path("workers/<uuid:worker_id>/claim", leases.WorkerClaim.as_view()),
+    path("workers/<uuid:worker_id>/drain", leases.WorkerDrain.as_view()),
+    path("workers/<uuid:worker_id>/leave", leases.WorkerLeave.as_view()),
     path("usage", usage.Usage.as_view()),
     path("queues", queues.Queues.as_view()),
     path("queues/<uuid:queue_id>", queues.QueueDetail.as_view()),
-    path("schema", docs.Schema.as_view(), name="schema"),
-    path("docs", docs.Docs.as_view(url_name="schema"), name="docs"),
-    # Also while DEBUG shows its own pages for addresses that do not exist.
-    re_path("", nothing_here),
+    path("schema", views.Schema.as_view(), name="schema"),
+    path("docs", views.Docs.as_view(url_name="schema"), name="docs"),
+    # Also with DEBUG, which would show its own 404 page.
+    re_path("", not_found),
 ]

@@ -1,21 +1,19 @@
 """The data model: tables, constraints and the indexes that serve one named query each."""
 
-from jobs.models.answer import StoredAnswer
-from jobs.models.artifact import Artifact, Output, OwnerQuota
+from jobs.models.answer import IdempotencyClaim, StoredAnswer
+from jobs.models.artifact import Artifact, FullOwner, Output, OwnerQuota
 from jobs.models.audit import AuditEntry, Via
 from jobs.models.backfill import Backfill, BackfillState
 from jobs.models.beat import BeatLease, Counter, ReaperStamp
 from jobs.models.calendar import Calendar
-from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, Trigger
+from jobs.models.execution import Attempt, DeadLetter, Execution, ExecutionEvent, JobLine, Trigger
+from jobs.models.fan_out import FanOut, FanOutStep
 from jobs.models.job import (
     USE_NETWORK,
-    Condition,
-    Delivery,
     Dependency,
     Job,
     JobState,
     JobVersion,
-    Overlap,
     VersionInput,
 )
 from jobs.models.log import AttemptLog, LogChunk, LogIndexMark, LogPack, LogSegment
@@ -24,13 +22,14 @@ from jobs.models.retention import RetentionMark
 from jobs.models.schedule import DroppedRange, DropReason, Schedule, ScheduleVersion
 from jobs.models.secret import Secret, VersionSecret
 from jobs.models.team import Membership, Team
-from jobs.models.token import LADDER, ApiToken, TokenScope
+from jobs.models.token import ALL_SECRETS, SCOPE_LADDER, ApiToken, TokenScope
 from jobs.models.webhook import DeliveryState, Webhook, WebhookDelivery
-from jobs.models.worker import LIVING, Worker, WorkerStatus
+from jobs.models.worker import LIVE_STATUSES, Worker, WorkerStatus
 
 __all__ = [
-    "LADDER",
-    "LIVING",
+    "ALL_SECRETS",
+    "LIVE_STATUSES",
+    "SCOPE_LADDER",
     "USE_NETWORK",
     "ApiToken",
     "Artifact",
@@ -41,17 +40,20 @@ __all__ = [
     "BackfillState",
     "BeatLease",
     "Calendar",
-    "Condition",
     "Counter",
     "DeadLetter",
-    "Delivery",
     "DeliveryState",
     "Dependency",
     "DropReason",
     "DroppedRange",
     "Execution",
     "ExecutionEvent",
+    "FanOut",
+    "FanOutStep",
+    "FullOwner",
+    "IdempotencyClaim",
     "Job",
+    "JobLine",
     "JobState",
     "JobVersion",
     "LogChunk",
@@ -60,7 +62,6 @@ __all__ = [
     "LogSegment",
     "Membership",
     "Output",
-    "Overlap",
     "OwnerQuota",
     "Queue",
     "ReaperStamp",

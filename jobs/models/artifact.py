@@ -1,6 +1,6 @@
-"""Programs that go into runs and files that come out of them; the bytes live in the object store.
+"""Artifacts (programs and inputs of runs), outputs and storage quotas; the bytes live in the object store.
 
-An artifact is named by its content: a row never changes what it points to.
+An artifact is addressed by its content: its row never points to other bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from jobs import conf
+from jobs.domain import limits
 from jobs.models.ids import new_id
 
 
@@ -24,18 +24,16 @@ class Artifact(models.Model):
     size = models.BigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
     wanted_at = models.DateTimeField(
-        db_default=Now(), editable=False, help_text="When somebody last announced, completed or used it."
+        db_default=Now(), editable=False, help_text="When it was last announced, completed or used."
     )
     doomed_at = models.DateTimeField(
-        null=True, editable=False, help_text="Since when it is being collected: its bytes may be gone already."
+        null=True, editable=False, help_text="Start of its collection: its bytes may be deleted already."
     )
-    verified_at = models.DateTimeField(
-        null=True, editable=False, help_text="When the stored bytes were seen to be the announced ones."
-    )
+    verified_at = models.DateTimeField(null=True, editable=False, help_text="When the stored bytes were verified.")
     deleted_at = models.DateTimeField(
         null=True,
         editable=False,
-        help_text="Its bytes are gone; the row stays for versions that nothing runs any more.",
+        help_text="When its bytes were deleted; the row stays for old versions.",
     )
 
     class Meta:
@@ -45,10 +43,10 @@ class Artifact(models.Model):
             models.CheckConstraint(condition=Q(size__gte=0), name="artifact_size_not_negative"),
         ]
         indexes = [
-            # collect_orphans: who else names the same bytes.
+            # collect_orphans: other artifacts with the same bytes.
             models.Index(fields=["sha256"], name="artifact_by_hash"),
             models.Index(fields=["doomed_at"], name="artifact_doomed", condition=Q(doomed_at__isnull=False)),
-            # GET /artifacts; storage_use: what an owner keeps, from the index alone.
+            # GET /artifacts; storage_use: an owner's usage, by an index-only scan.
             models.Index(
                 fields=["owner", "-id"],
                 include=["size"],
@@ -63,7 +61,7 @@ class Artifact(models.Model):
 
 class Output(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    # Of its job, which never changes hands: what an owner keeps is summed up by it.
+    # The job's owner, who never changes; storage usage is summed by owner.
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="outputs", db_index=False
     )
@@ -85,27 +83,38 @@ class Output(models.Model):
 
 
 class OwnerQuota(models.Model):
-    """What one owner may use, where that is not what everybody may; what is empty is as it is for everybody."""
+    """Limits of one owner; an empty field means the installation's default."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="quota")
     storage_mb = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Artifacts, published outputs and archived logs together, in megabytes; 0: without limit.",
+        help_text="Artifacts, published outputs and logs together, in megabytes; 0: no limit.",
     )
     requests_per_minute = models.PositiveIntegerField(
-        null=True, blank=True, help_text="With all tokens together; 0: without limit."
+        null=True, blank=True, help_text="All tokens together; 0: no limit."
     )
-    jobs = models.PositiveIntegerField(
-        null=True, blank=True, help_text="How many there may be that are not deleted; 0: without limit."
-    )
+    jobs = models.PositiveIntegerField(null=True, blank=True, help_text="Jobs that are not deleted; 0: no limit.")
     concurrent_executions = models.PositiveIntegerField(
-        null=True, blank=True, help_text="How many may be placed or running at once; 0: without limit."
+        null=True, blank=True, help_text="Executions placed or running at once; 0: no limit."
+    )
+    backlog = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Unfinished manually started executions of all jobs together; 0: no limit.",
+    )
+    job_backlog = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Unfinished manually started executions of each job; 0: no limit.",
+    )
+    job_dependents = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Dependents of each job; 0: no limit."
     )
 
     class Meta:
-        # ready_executions: whether anybody has such a limit.
+        # ready_executions: whether any owner has such a limit.
         indexes = [
             models.Index(fields=["owner"], name="quota_of_executions", condition=Q(concurrent_executions__gt=0)),
         ]
@@ -114,6 +123,16 @@ class OwnerQuota(models.Model):
         return f"quota of {self.owner_id}"
 
     def clean(self) -> None:
-        most = conf.MAX_REQUESTS_PER_MINUTE
+        most = limits.MAX_REQUESTS_PER_MINUTE
         if self.requests_per_minute is not None and self.requests_per_minute > most:
-            raise ValidationError({"requests_per_minute": f"At most {most}, or 0: without limit."})
+            raise ValidationError({"requests_per_minute": f"Use at most {most}, or 0 for no limit."})
+
+
+class FullOwner(models.Model):
+    """An owner whose storage was full at the last check; only the beginning of each of their logs is stored."""
+
+    owner_id = models.IntegerField(primary_key=True)
+    checked_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"no storage left for {self.owner_id}"

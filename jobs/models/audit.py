@@ -1,6 +1,6 @@
-"""Who changed what: one entry a change, written with it and never again.
+"""Audit entries: who changed what, written with the change and never updated.
 
-People are numbers and names here, not references: an entry outlives whom and what it tells of.
+Users and objects are stored as ids and names without foreign keys, because entries outlive them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from jobs.models.ids import new_id
 
 class Via(models.TextChoices):
     API = "api"
-    CLI = "cli"  # the API too, by a client that calls itself so
+    CLI = "cli"  # the API, by a client that identifies itself as the CLI
     ADMIN = "admin"
-    SYSTEM = "system"  # a command on the server: nobody asked over HTTP
+    SYSTEM = "system"  # a command on the server, without a request
 
 
 class AuditEntry(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     at = models.DateTimeField(db_default=Now())
     actor_id = models.BigIntegerField(null=True)
-    actor_name = models.CharField(max_length=150, help_text="As the user was called then.")
-    token_id = models.UUIDField(null=True, help_text="None: a session, or no request at all.")
+    actor_name = models.CharField(max_length=150, help_text="Name of the user at that time.")
+    token_id = models.UUIDField(null=True, help_text="Empty for a session, or without a request.")
     token_name = models.CharField(max_length=100, default="")
     via = models.CharField(max_length=16, choices=Via.choices)
     address = models.GenericIPAddressField(null=True)
@@ -32,7 +32,7 @@ class AuditEntry(models.Model):
     object_id = models.CharField(max_length=63)
     object_name = models.CharField(max_length=200)
     owner_id = models.BigIntegerField(
-        null=True, help_text="Whose it was, and so who may read of it; the actor, if it was nobody's."
+        null=True, help_text="Owner of the object, who may read the entry; the actor if the object has no owner."
     )
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
@@ -40,7 +40,7 @@ class AuditEntry(models.Model):
     class Meta:
         verbose_name = "change"
         constraints = [models.CheckConstraint(condition=models.Q(via__in=Via.values), name="audit_entry_via_known")]
-        # One for each filter of the list, which goes by id.
+        # One for each filter of the list, which is ordered by id.
         indexes = [
             models.Index(fields=["owner_id", "-id"], name="audit_by_owner"),
             models.Index(fields=["actor_name", "-id"], name="audit_by_actor"),

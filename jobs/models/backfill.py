@@ -1,4 +1,4 @@
-"""A past range of a job's schedules that somebody asked to be run after all."""
+"""Backfills: past ranges of a job's schedules that a user requested to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = [BackfillState.PENDING.value, BackfillState.RUNNING.value]
 
 
 class Backfill(models.Model):
-    """The instants from `from_at` to `to_at`, both included; those up to `cursor` are settled."""
+    """A backfill of the instants from `from_at` to `to_at`, both included; those up to `cursor` are processed."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="backfills", db_index=False)
@@ -29,8 +29,11 @@ class Backfill(models.Model):
     state = models.CharField(max_length=16, choices=BackfillState.choices, default=BackfillState.PENDING)
     cursor = models.DateTimeField(null=True)
     created_count = models.PositiveBigIntegerField(default=0)
-    expected_count = models.PositiveBigIntegerField(help_text="Instants that had no execution when it was asked for.")
+    expected_count = models.PositiveBigIntegerField(
+        help_text="Instants without an execution at the time of the request."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
+    looked_at = models.DateTimeField(null=True, editable=False, help_text="When it was last advanced.")
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -43,8 +46,13 @@ class Backfill(models.Model):
             ),
         ]
         indexes = [
-            # advance_backfills: the open ones, oldest first.
-            models.Index(fields=["id"], name="backfill_open", condition=Q(state__in=OPEN)),
+            # advance_backfills: the open ones, longest untouched first.
+            models.Index(
+                models.F("looked_at").asc(nulls_first=True),
+                models.F("id"),
+                name="backfill_by_turn",
+                condition=Q(state__in=OPEN),
+            ),
             # GET /jobs/…/backfills
             models.Index(fields=["job", "-id"], name="backfill_list_by_job"),
         ]

@@ -1,4 +1,4 @@
-"""What beats share: leases for duties of one at a time, what all of them count, when any last looked for the lost."""
+"""State shared by all beats: leader leases, counters, and the reaper's stamp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BeatLease(models.Model):
 
 
 class Counter(models.Model):
-    """A number that only grows, whichever process adds to it: what it counted outlives the process."""
+    """A monotonic counter that outlives the processes that add to it."""
 
     name = models.CharField(max_length=63, primary_key=True)
     value = models.BigIntegerField(default=0)
@@ -25,11 +25,16 @@ class Counter(models.Model):
 
 
 class ReaperStamp(models.Model):
-    """One row: every pass of every beat stamps it, so that a gap shows when there was none."""
+    """One row that every reaper pass of every beat stamps, so that gaps without any pass show."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     stamped_at = models.DateTimeField()
-    unbroken_since = models.DateTimeField(help_text="Passes have followed each other without a gap since then.")
+    unbroken_since = models.DateTimeField(help_text="Start of the current series of passes without a gap.")
+
+    timeline = models.BigIntegerField(null=True, help_text="Timeline of Postgres at the last pass.")
+    placement_resumes_at = models.DateTimeField(
+        null=True, help_text="No placement before this time: runs whose claims a failover lost may still be going on."
+    )
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="reaper_stamp_is_one")]

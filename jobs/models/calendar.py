@@ -1,7 +1,7 @@
-"""Named sets of dates without instants, shared by any number of schedules of one owner.
+"""Calendars: named sets of excluded dates, shared by schedules of one owner.
 
-A schedule keeps its effective dates in its own row, which is what firing and the history read: a calendar changes
-nothing by itself, `jobs.services.calendars` rewrites the schedules that use it.
+Firing and the history read a schedule's effective dates from its own row; `jobs.scheduling.calendars` rewrites the
+schedules when their calendar changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Calendar(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="calendars", db_index=False
     )
     name = models.CharField(max_length=100)
-    dates = ArrayField(models.DateField(), default=list, help_text="Local dates without instants.")
+    dates = ArrayField(models.DateField(), default=list, help_text="Excluded local dates.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -1,7 +1,7 @@
-"""Executions, their attempts, and the events that are not ordinary.
+"""Executions, their attempts, and their exceptional events.
 
-States are written by `jobs.services.transitions` alone. The check constraints tie a row's worker and stage times to its
-state, so that even a wrong statement cannot leave a row that the rest of the code would misread.
+Only `jobs.execution.transitions` writes states. Check constraints tie a row's worker and timestamps to its state, so
+that even a wrong statement cannot leave an inconsistent row.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from django.db import models
 from django.db.models import ExpressionWrapper, F, Q, Value
 from django.db.models.lookups import GreaterThan
 
+from jobs.domain.states import ACTIVE, STARTED, TERMINAL, WAITING, Reason, State, sorted_values
 from jobs.models.ids import new_id
-from jobs.states import ACTIVE, STARTED, TERMINAL, WAITING, Reason, State, values
 
 
 class Trigger(models.TextChoices):
@@ -21,35 +21,42 @@ class Trigger(models.TextChoices):
     MANUAL = "manual"
     DEPENDENCY = "dependency"
     BACKFILL = "backfill"
-    RETRY = "retry"  # somebody had one that ended tried again, as a new one
+    RETRY = "retry"  # a user retried a finished execution as a new one
 
 
 class DeadLetter(models.TextChoices):
-    """What became of an execution that failed for good."""
+    """Handling of an execution that failed for good."""
 
-    OPEN = "open"  # nobody has looked after it yet
-    REDRIVEN = "redriven"  # a new execution was made of it
+    OPEN = "open"  # not handled yet
+    REDRIVEN = "redriven"  # retried as a new execution
     DISMISSED = "dismissed"
 
 
-FAILED = {State.FAILED, State.TIMED_OUT}
-NEVER_RUN = {State.MISSED, State.SKIPPED}
-UNSUCCESSFUL = TERMINAL - {State.SUCCEEDED}
+class JobLine(models.IntegerChoices):
+    """The job's line in which an execution is parked: those that need network must not block the others."""
+
+    WITHOUT_NETWORK = 1
+    WITH_NETWORK = 2
+
+
+FAILED_STATES = {State.FAILED, State.TIMED_OUT}
+NEVER_RUN_STATES = {State.MISSED, State.SKIPPED}
+UNSUCCESSFUL_STATES = TERMINAL - {State.SUCCEEDED}
 REASONS = [reason.value for reason in Reason]
-# Beyond it an id, which tells when an execution was made, says little of when it was to run or when it ended.
+# Within this, an execution's id, which encodes its creation time, approximates its scheduled and end times.
 LONG = timedelta(hours=1)
 
 
 def fired_long_after() -> GreaterThan:
-    return _apart("scheduled_for", "fired_at")
+    return _is_long_after("scheduled_for", "fired_at")
 
 
 def ended_long_after() -> GreaterThan:
-    return _apart("fired_at", "ended_at")
+    return _is_long_after("fired_at", "ended_at")
 
 
-def _apart(first: str, last: str) -> GreaterThan:
-    """Written as a difference: what an index is about must not depend on a time zone, as a sum with an interval may."""
+def _is_long_after(first: str, last: str) -> GreaterThan:
+    """Compare by difference, which is immutable as an index requires; a sum with an interval depends on the zone."""
     difference = ExpressionWrapper(F(last) - F(first), models.DurationField())
     return GreaterThan(difference, Value(LONG, models.DurationField()))
 
@@ -61,14 +68,12 @@ class Execution(models.Model):
     schedule = models.ForeignKey("jobs.Schedule", on_delete=models.SET_NULL, null=True, db_index=False)
     queue = models.ForeignKey("jobs.Queue", on_delete=models.PROTECT, db_index=False)
     trigger = models.CharField(max_length=16, choices=Trigger.choices)
-    run_id = models.UUIDField(help_text="Shared by everything that one firing set off.")
+    run_id = models.UUIDField(help_text="Shared by all executions that follow from one firing.")
     scheduled_for = models.DateTimeField()
-    retry_of = models.UUIDField(null=True, help_text="The execution that this one repeats; it may be pruned by now.")
+    retry_of = models.UUIDField(null=True, help_text="The execution that this one retries; it may be pruned.")
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in State])
-    attempt = models.PositiveIntegerField(
-        default=0, help_text="Grows with every placement and never repeats: the fence."
-    )
+    attempt = models.PositiveIntegerField(default=0, help_text="Fencing token: increases with every placement.")
     tries_used = models.PositiveIntegerField(default=0)
     times_lost = models.PositiveIntegerField(default=0)
     worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, null=True, db_index=False)
@@ -79,9 +84,14 @@ class Execution(models.Model):
         null=True,
         related_name="pinned_executions",
         db_index=False,
-        help_text="The only worker that it may run on; empty: any.",
+        help_text="The only worker that may run it; empty: any.",
     )
-    rank = models.DateTimeField(help_text="Placement order: the time it became ready, moved by priority.")
+    rank = models.DateTimeField(help_text="Placement order: ready time, moved by priority.")
+    # Set while a ready execution is parked and so no placement candidate: see jobs.execution.parking.
+    job_line = models.SmallIntegerField(
+        null=True, choices=JobLine.choices, help_text="Parked because its job is at its limit."
+    )
+    owner_line = models.IntegerField(null=True, help_text="Parked because this owner is at a limit.")
 
     fired_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True)
@@ -93,46 +103,47 @@ class Execution(models.Model):
     ended_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(
-        null=True, help_text="No attempt starts after it, and a run gets no more than what is left."
+        null=True, help_text="No attempt starts after it; a run is limited to the remaining time."
     )
 
-    reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: it has not ended yet
+    reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: unfinished
     exit_code = models.IntegerField(null=True)
-    signal = models.SmallIntegerField(null=True)  # that ended its program, which then has no exit code
+    signal = models.SmallIntegerField(null=True)  # that killed its program, which then has no exit code
     result = models.JSONField(null=True)
-    progress = models.JSONField(null=True, help_text="What the run said last of how far it is, and of which attempt.")
-    dead_letter = models.CharField(max_length=16, null=True, choices=DeadLetter.choices)  # noqa: DJ001 - null: it is none
+    progress = models.JSONField(null=True, help_text="Last reported progress, with its attempt.")
+    dead_letter = models.CharField(max_length=16, null=True, choices=DeadLetter.choices)  # noqa: DJ001 - null: none
 
     class Meta:
         constraints = [
-            # Promise P1: one execution for an instant of a schedule, whoever fires or backfills it.
+            # Promise P1: one execution per instant of a schedule, whether fired or backfilled.
             models.UniqueConstraint(fields=["schedule", "scheduled_for"], name="execution_once_per_instant"),
-            # One execution of a dependent in a run, however many upstreams end at once.
+            # One execution of a dependent per run, even if several upstreams finish at once.
             models.UniqueConstraint(fields=["run_id", "job"], name="execution_once_per_run"),
-            # The history of a retry is a line: whoever wants another one retries the last.
+            # Retries form a chain: only its last execution can be retried.
             models.UniqueConstraint(
                 fields=["retry_of"], name="execution_retried_once", condition=Q(retry_of__isnull=False)
             ),
             models.CheckConstraint(
-                condition=Q(dead_letter__isnull=True) | Q(dead_letter__in=DeadLetter.values, state__in=values(FAILED)),
+                condition=Q(dead_letter__isnull=True)
+                | Q(dead_letter__in=DeadLetter.values, state__in=sorted_values(FAILED_STATES)),
                 name="execution_dead_letter_failed",
             ),
-            models.CheckConstraint(condition=Q(state__in=values(State)), name="execution_state_known"),
+            models.CheckConstraint(condition=Q(state__in=sorted_values(State)), name="execution_state_known"),
             models.CheckConstraint(condition=Q(trigger__in=Trigger.values), name="execution_trigger_known"),
             models.CheckConstraint(
                 condition=Q(reason__isnull=True) | Q(reason__in=REASONS), name="execution_reason_known"
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=values(ACTIVE))
+                condition=~Q(state__in=sorted_values(ACTIVE))
                 | Q(worker__isnull=False, incarnation__isnull=False, placed_at__isnull=False, attempt__gte=1),
                 name="execution_active_has_worker",
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=values(WAITING | NEVER_RUN)) | Q(worker__isnull=True),
+                condition=~Q(state__in=sorted_values(WAITING | NEVER_RUN_STATES)) | Q(worker__isnull=True),
                 name="execution_waiting_has_no_worker",
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=values(STARTED)) | Q(claimed_at__isnull=False),
+                condition=~Q(state__in=sorted_values(STARTED)) | Q(claimed_at__isnull=False),
                 name="execution_claimed_at_when_claimed",
             ),
             models.CheckConstraint(
@@ -140,8 +151,8 @@ class Execution(models.Model):
                 name="execution_started_at_when_running",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=values(TERMINAL), ended_at__isnull=False)
-                | (~Q(state__in=values(TERMINAL)) & Q(ended_at__isnull=True)),
+                condition=Q(state__in=sorted_values(TERMINAL), ended_at__isnull=False)
+                | (~Q(state__in=sorted_values(TERMINAL)) & Q(ended_at__isnull=True)),
                 name="execution_ended_at_iff_terminal",
             ),
             models.CheckConstraint(
@@ -154,47 +165,74 @@ class Execution(models.Model):
             ),
         ]
         indexes = [
-            # place_ready_executions: each queue in order of rank.
-            models.Index(fields=["queue", "rank", "id"], name="execution_ready", condition=Q(state="ready")),
-            # wake_backed_off: those whose time has come.
+            # place_ready_executions: each queue in order of rank, without parked executions.
+            models.Index(
+                fields=["queue", "rank", "id"],
+                name="execution_candidates",
+                condition=Q(state="ready", job_line__isnull=True, owner_line__isnull=True),
+            ),
+            # advance_lines: the next execution of a job, and which jobs have lines.
+            models.Index(
+                fields=["job", "job_line", "rank", "id"],
+                name="execution_lines",
+                condition=Q(state="ready", job_line__isnull=False),
+            ),
+            # advance_owner_lines: the next execution of an owner, and which owners have lines.
+            models.Index(
+                fields=["owner_line", "rank", "id"],
+                name="execution_owner_lines",
+                condition=Q(state="ready", owner_line__isnull=False),
+            ),
+            # wake_backed_off: those whose retry time has come.
             models.Index(fields=["retry_at"], name="execution_backing_off", condition=Q(state="backing_off")),
             # sweep_blocked: page by page.
             models.Index(fields=["id"], name="execution_blocked", condition=Q(state="blocked")),
-            # allocated resources, publishing, reaping and a job's limit: the few that workers hold.
+            # Allocated resources and reaping: the few that workers hold, those of older incarnations first.
             models.Index(
-                fields=["worker", "job"],
-                name="execution_active",
+                fields=["worker", "incarnation"],
+                name="execution_held",
                 condition=Q(state__in=["queued", "claimed", "running"]),
             ),
-            # a job's status, and cancelling it: without its history.
+            # Republishing and reclaiming, once a second: executions unclaimed for a while. Queued ones always have
+            # `placed_at`; the condition keeps the planner from preferring this index to the primary key.
             models.Index(
-                fields=["job"], name="execution_unfinished_by_job", condition=Q(state__in=values(WAITING | ACTIVE))
+                fields=["placed_at"],
+                name="execution_unclaimed",
+                condition=Q(state="queued", placed_at__isnull=False),
+            ),
+            # A job's status and cancelling it, without reading its history; its active executions, without its lines.
+            models.Index(
+                fields=["job", "job_line"],
+                name="execution_unfinished_of_job",
+                condition=Q(state__in=sorted_values(WAITING | ACTIVE)),
             ),
             # GET /dead-letters
             models.Index(
                 fields=["dead_letter", "-id"], name="execution_dead_letters", condition=Q(dead_letter__isnull=False)
             ),
-            # expire_overdue: those whose deadline has passed before a worker took them.
+            # expire_overdue: those whose deadline passed before a worker claimed them.
             models.Index(
                 fields=["deadline_at"],
                 name="execution_overdue",
-                condition=Q(deadline_at__isnull=False, state__in=values(WAITING | {State.QUEUED})),
+                condition=Q(deadline_at__isnull=False, state__in=sorted_values(WAITING | {State.QUEUED})),
             ),
             # GET /executions?job_id=…
             models.Index(fields=["job", "-id"], name="execution_list_by_job"),
-            # GET /executions?status=failed; written once, when such an execution ends.
+            # GET /executions?status=failed; written once, when such an execution finishes.
             models.Index(
-                fields=["state", "-id"], name="execution_unsuccessful", condition=Q(state__in=values(UNSUCCESSFUL))
+                fields=["state", "-id"],
+                name="execution_unsuccessful",
+                condition=Q(state__in=sorted_values(UNSUCCESSFUL_STATES)),
             ),
-            # GET /jobs?status=failed: the jobs that may have ended so.
+            # GET /jobs?status=failed: candidate jobs.
             models.Index(
                 fields=["state", "-job"],
                 name="execution_unsuccessful_by_job",
-                condition=Q(state__in=values(UNSUCCESSFUL)),
+                condition=Q(state__in=sorted_values(UNSUCCESSFUL_STATES)),
             ),
-            # GET /executions?ended_from=…; written once, when an execution ends.
+            # GET /executions?ended_from=…; written once, when an execution finishes.
             models.Index(fields=["ended_at", "id"], name="execution_ended", condition=Q(ended_at__isnull=False)),
-            # GET /executions?scheduled_to= and ?ended_from=: the few whose time is far from what their id tells.
+            # GET /executions?scheduled_to= and ?ended_from=: the few whose times are far from that of their id.
             models.Index(fields=["id"], name="execution_drawn_out", condition=fired_long_after() | ended_long_after()),
         ]
 
@@ -203,7 +241,7 @@ class Execution(models.Model):
 
 
 class Attempt(models.Model):
-    """A placement that a worker claimed."""
+    """An attempt: a placement that a worker claimed."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="attempts", db_index=False)
@@ -214,7 +252,7 @@ class Attempt(models.Model):
     claimed_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
-    reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: it has not ended yet
+    reason = models.CharField(max_length=24, null=True)  # noqa: DJ001 - null: unfinished
     exit_code = models.IntegerField(null=True)
     signal = models.PositiveSmallIntegerField(null=True)
     error = models.TextField(default="", blank=True)
@@ -222,20 +260,20 @@ class Attempt(models.Model):
     peak_memory_bytes = models.BigIntegerField(null=True)
     peak_disk_bytes = models.BigIntegerField(null=True)  # of /work, /tmp and /dev/shm together
     log_truncated = models.BooleanField(default=False)
-    # What it has written and announced so far; neither its worker's word nor a count of what is stored.
+    # Logs and outputs accepted so far, counted by the server.
     log_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
     output_files = models.PositiveIntegerField(default=0, db_default=0)
     output_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
     output_announced = models.CharField(
-        max_length=64, default="", db_default="", blank=True, help_text="The hash of the last one."
+        max_length=64, default="", db_default="", blank=True, help_text="SHA-256 of the last announced output."
     )
-    receipt = models.JSONField(null=True, help_text="What the sandbox was made of.")
+    receipt = models.JSONField(null=True, help_text="The sandbox of the run: namespaces, limits, network.")
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["execution", "number"], name="attempt_number_once"),
             models.CheckConstraint(
-                # Each column is compared with null: a check that comes out as null passes.
+                # Compare each column with null, because a check that evaluates to null passes.
                 condition=Q(reason__isnull=True, ended_at__isnull=True)
                 | Q(reason__isnull=False, reason__in=REASONS, ended_at__isnull=False),
                 name="attempt_reason_iff_ended",
@@ -251,7 +289,7 @@ class Attempt(models.Model):
 
 
 class ExecutionEvent(models.Model):
-    """What happened to an execution beside its ordinary stages; partitioned by day."""
+    """An exceptional event of an execution; partitioned by day."""
 
     pk = models.CompositePrimaryKey("created_at", "id")
     id = models.UUIDField(default=new_id)

@@ -1,4 +1,4 @@
-"""Ids are UUIDv7: they sort by the time they were made, so inserts stay at the right edge of an index."""
+"""Ids: UUIDv7, which sort by creation time, so that inserts stay at the right edge of an index."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from uuid import UUID
 
 from uuid_utils import compat
 
-# Ids carry the clock of whoever made them, all else the database's.
-CLOCKS_DIFFER = timedelta(hours=1)
-# What an id can tell, and a day at either end for what is added or taken away.
+# Ids use the clock of the creating process, all other times the database's.
+MAX_CLOCK_SKEW = timedelta(hours=1)
+# The range of times that an id can encode, minus a day at either end for shifts.
 _EARLIEST, _LATEST = datetime(1970, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
 
 
@@ -19,10 +19,10 @@ def new_id() -> UUID:
 
 
 def first_id(at: datetime) -> UUID:
-    """The least id that can be made at that time: everything made before has a lesser one."""
+    """Return the smallest id of that time; everything created before has a smaller one."""
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
-def first_id_about(moment: datetime, shift: timedelta) -> UUID:
-    """The least id of that moment and so much more or less; of one that no id can tell, of the nearest that it can."""
-    return first_id(min(max(moment, _EARLIEST), _LATEST) + shift)
+def shifted_first_id(at: datetime, shift: timedelta) -> UUID:
+    """Return the smallest id of the shifted time, clamped to the range that ids can encode."""
+    return first_id(min(max(at, _EARLIEST), _LATEST) + shift)

@@ -12,35 +12,17 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Upper
 
+from jobs.domain.choices import Condition, Delivery, Overlap, labelled
 from jobs.models.ids import new_id
 
-# The codename of the permission without which no run of an owner's jobs has a network.
+# Codename of the permission that an owner's runs need for network access.
 USE_NETWORK = "use_network"
 
 
 class JobState(models.TextChoices):
     ACTIVE = "active"
-    PAUSED = "paused"  # its schedules do not fire; what was fired before runs on
+    PAUSED = "paused"  # its schedules do not fire; executions that already fired continue
     CANCELLED = "cancelled"
-
-
-class Delivery(models.TextChoices):
-    AT_LEAST_ONCE = "at_least_once"
-    AT_MOST_ONCE = "at_most_once"
-
-
-class Overlap(models.TextChoices):
-    """What a new firing does when `max_concurrency` executions of the job have not ended yet."""
-
-    QUEUE = "queue"  # waits for its turn; the backlog is bounded
-    SKIP = "skip"  # does not run
-    CANCEL_RUNNING = "cancel_running"  # the oldest ones are cancelled for it
-
-
-class Condition(models.TextChoices):
-    SUCCESS = "success"
-    FAILURE = "failure"
-    COMPLETION = "completion"
 
 
 class Job(models.Model):
@@ -74,14 +56,14 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            # GET /jobs: of all owners, of one, by name, and the deleted ones.
+            # GET /jobs: of all owners, of one owner, by name, and the deleted ones.
             models.Index(fields=["-id"], name="job_live", condition=Q(deleted_at__isnull=True)),
             models.Index(fields=["owner", "-id"], name="job_live_by_owner", condition=Q(deleted_at__isnull=True)),
             models.Index(fields=["name", "id"], name="job_by_name", condition=Q(deleted_at__isnull=True)),
             models.Index(
                 fields=["owner", "name", "id"], name="job_by_owner_and_name", condition=Q(deleted_at__isnull=True)
             ),
-            # What its teams share; also what a team that is deleted leaves behind.
+            # Jobs of a team; also to clear them when the team is deleted.
             models.Index(fields=["team", "-id"], name="job_by_team", condition=Q(team__isnull=False)),
             models.Index(
                 fields=["team", "name", "id"],
@@ -117,11 +99,19 @@ class JobVersion(models.Model):
     capabilities = ArrayField(models.CharField(max_length=63), default=list)
     resources = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     timeout_seconds = models.FloatField()
-    deadline_seconds = models.FloatField(null=True, help_text="For all attempts together, from when it fired.")
+    deadline_seconds = models.FloatField(null=True, help_text="For all attempts together, counted from firing.")
     retry = models.JSONField(default=dict)
     max_concurrency = models.PositiveIntegerField(null=True, default=1)
-    overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.QUEUE)
-    delivery = models.CharField(max_length=16, choices=Delivery.choices, default=Delivery.AT_LEAST_ONCE)
+    overlap = models.CharField(
+        max_length=16,
+        choices=labelled(Overlap),
+        default=Overlap.QUEUE.value,
+    )
+    delivery = models.CharField(
+        max_length=16,
+        choices=labelled(Delivery),
+        default=Delivery.AT_LEAST_ONCE.value,
+    )
     network = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -138,8 +128,12 @@ class JobVersion(models.Model):
             models.CheckConstraint(
                 condition=Q(max_concurrency__isnull=True) | Q(max_concurrency__gte=1), name="job_version_limit_positive"
             ),
-            models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="job_version_overlap_known"),
-            models.CheckConstraint(condition=Q(delivery__in=Delivery.values), name="job_version_delivery_known"),
+            models.CheckConstraint(
+                condition=Q(overlap__in=[choice.value for choice in Overlap]), name="job_version_overlap_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(delivery__in=[choice.value for choice in Delivery]), name="job_version_delivery_known"
+            ),
         ]
         indexes = [
             # GET /jobs?queue= and ?priority=
@@ -152,7 +146,7 @@ class JobVersion(models.Model):
 
 
 class VersionInput(models.Model):
-    """A file that a version's program finds beside itself; without a path, what it reads on its standard input."""
+    """An input file of a version's program; without a path, its standard input."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     version = models.ForeignKey(JobVersion, on_delete=models.CASCADE, related_name="inputs", db_index=False)
@@ -169,20 +163,28 @@ class VersionInput(models.Model):
 
 
 class Dependency(models.Model):
-    """`job` runs after `upstream`, in the same run, when `upstream` ended as the condition says."""
+    """`job` runs after `upstream` in the same run if the outcome of `upstream` meets the condition."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies", db_index=False)
-    upstream = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependents")
-    condition = models.CharField(max_length=16, choices=Condition.choices, default=Condition.SUCCESS)
+    upstream = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependents", db_index=False)
+    condition = models.CharField(
+        max_length=16,
+        choices=labelled(Condition),
+        default=Condition.SUCCESS.value,
+    )
 
     class Meta:
         verbose_name_plural = "dependencies"
         constraints = [
             models.UniqueConstraint(fields=["job", "upstream"], name="dependency_edge_once"),
             models.CheckConstraint(condition=~Q(job=models.F("upstream")), name="dependency_not_on_itself"),
-            models.CheckConstraint(condition=Q(condition__in=Condition.values), name="dependency_condition_known"),
+            models.CheckConstraint(
+                condition=Q(condition__in=[choice.value for choice in Condition]), name="dependency_condition_known"
+            ),
         ]
+        # resolve_dependents and resolve_fan_outs: what depends on a job, page by page.
+        indexes = [models.Index(fields=["upstream", "job"], name="dependency_by_upstream")]
 
     def __str__(self) -> str:
         return f"{self.job_id} after {self.upstream_id} ({self.condition})"

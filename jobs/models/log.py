@@ -1,7 +1,7 @@
-"""What programs wrote, in chunks, partitioned by day; how far each log was indexed and where it is archived.
+"""Logs of attempts: chunks and searchable segments, partitioned by day, and the state of index and archive.
 
-`day` is the day on which the attempt was claimed: all chunks of an attempt lie in one partition, a reader knows which,
-and the primary key makes a repeated write of the same chunk harmless.
+`day` is the day of the attempt's claim, so all chunks of an attempt lie in one partition that readers know. The primary
+key makes a repeated write of a chunk harmless.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class LogChunk(models.Model):
 
 
 class LogSegment(models.Model):
-    """Consecutive chunks of one stream as searchable text, made some seconds after they were written."""
+    """Consecutive chunks of one stream as searchable text, built some seconds after they were written."""
 
     pk = models.CompositePrimaryKey("day", "execution_id", "attempt", "first_sequence", "part")
     day = models.DateField()
     execution_id = models.UUIDField()
     attempt = models.PositiveIntegerField()
     first_sequence = models.PositiveIntegerField()
-    part = models.PositiveIntegerField(help_text="Which of the segments that begin in this chunk.")
+    part = models.PositiveIntegerField(help_text="Number of the segment among those that begin in this chunk.")
     stream = models.CharField(max_length=6, choices=STREAMS)
     owner_id = models.IntegerField()
     job_id = models.UUIDField()
     logged_from = models.DateTimeField()
     logged_to = models.DateTimeField()
-    # Where each chunk begins in the text, which number it has and when it was written.
+    # Of each chunk: its offset in the text, its sequence number and its time.
     offsets = ArrayField(models.IntegerField())
     sequences = ArrayField(models.IntegerField())
     times = ArrayField(models.DateTimeField())
-    carried = models.PositiveIntegerField(help_text="So many characters of the text end the segment before.")
+    carried = models.PositiveIntegerField(help_text="Length of the overlap with the previous segment, in characters.")
     text = models.TextField()
-    # The text without case and in ASCII, whose trigrams are the same whatever the database's locale; null: lower(text).
+    # The text folded to lower-case ASCII, for trigrams independent of the database's locale; null: lower(text).
     folded = models.TextField(null=True, db_collation="C")  # noqa: DJ001 - null: not needed
 
     class Meta:
         indexes = [
-            # log_search: those of an owner, or of a job, the newest first. Its trigrams have an index that SQL makes.
+            # log_search: those of an owner or of a job, newest first. The trigram index is created by a migration.
             models.Index(
                 fields=["owner_id", "day", "execution_id", "attempt", "first_sequence", "part"],
                 name="log_segment_by_owner",
@@ -85,7 +85,7 @@ class LogPack(models.Model):
 
 
 class AttemptLog(models.Model):
-    """An attempt that has written something: how much of it can be searched, and where it lies in the archive."""
+    """The log of an attempt: how much of it is indexed, and where it is archived."""
 
     pk = models.CompositePrimaryKey("execution_id", "attempt")
     execution_id = models.UUIDField()
@@ -93,24 +93,22 @@ class AttemptLog(models.Model):
     day = models.DateField()
     owner_id = models.IntegerField()
     job_id = models.UUIDField()
-    indexed_to = models.IntegerField(default=-1, db_default=-1, help_text="The last sequence that can be searched.")
-    indexed_at = models.DateTimeField(null=True, help_text="Since when all of it can be searched, to its end.")
-    # The ends of lines that were not complete when they were indexed: what follows is searched together with them.
+    indexed_to = models.IntegerField(default=-1, db_default=-1, help_text="Last searchable sequence.")
+    indexed_at = models.DateTimeField(null=True, help_text="When the whole log became searchable.")
+    # Incomplete last lines at the time of indexing, which are indexed again with their continuation.
     stdout_carry = models.BinaryField(default=b"", db_default=b"")
     stderr_carry = models.BinaryField(default=b"", db_default=b"")
     pack = models.ForeignKey(LogPack, null=True, on_delete=models.PROTECT, related_name="logs")
     pack_offset = models.BigIntegerField(null=True)
     pack_length = models.BigIntegerField(null=True)
-    archived_to = models.IntegerField(
-        null=True, help_text="The last sequence that the archive holds; -1: of an empty log."
-    )
-    archive_failed_at = models.DateTimeField(null=True, help_text="When it was last tried to be archived in vain.")
-    settled_at = models.DateTimeField(null=True, help_text="Since when it is complete, searchable and archived.")
+    archived_to = models.IntegerField(null=True, help_text="Last archived sequence; -1 for an empty log.")
+    archive_failed_at = models.DateTimeField(null=True, help_text="When archiving last failed.")
+    settled_at = models.DateTimeField(null=True, help_text="When it was complete, searchable and archived.")
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                # Each column is compared with null: a check that comes out as null passes.
+                # Compare each column with null, because a check that evaluates to null passes.
                 condition=Q(
                     pack__isnull=True, pack_offset__isnull=True, pack_length__isnull=True, archived_to__isnull=True
                 )
@@ -120,9 +118,9 @@ class AttemptLog(models.Model):
             ),
         ]
         indexes = [
-            # archive_logs: what is not settled yet.
+            # archive_logs: logs not settled yet.
             models.Index(fields=["day"], name="attempt_log_unsettled", condition=Q(settled_at__isnull=True)),
-            # index_logs: what may have more to index, in turn.
+            # index_logs: logs that may have more to index, in turn.
             models.Index(
                 fields=["execution_id", "attempt"], name="attempt_log_unindexed", condition=Q(indexed_at__isnull=True)
             ),
@@ -133,7 +131,13 @@ class AttemptLog(models.Model):
                 name="log_bytes_by_owner",
                 condition=Q(pack_length__isnull=False),
             ),
-            # archive_logs: what is to be archived, in that order.
+            # storage_use: what an owner has in Postgres alone. Without the bytes, which change with every flush.
+            models.Index(
+                fields=["owner_id"],
+                name="log_unarchived_by_owner",
+                condition=Q(pack__isnull=True, settled_at__isnull=True),
+            ),
+            # archive_logs: logs to be archived, in this order.
             models.Index(
                 fields=["day", "execution_id", "attempt"],
                 name="attempt_log_unarchived",
@@ -146,12 +150,12 @@ class AttemptLog(models.Model):
 
 
 class LogIndexMark(models.Model):
-    """How far the index of the logs reaches: one row."""
+    """How far log indexing has progressed; one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    reached_at = models.DateTimeField(null=True, help_text="What was stored before it can be searched.")
+    reached_at = models.DateTimeField(null=True, help_text="Chunks stored before this time are searchable.")
     round_began_at = models.DateTimeField(null=True)
-    cursor = models.UUIDField(null=True, help_text="The execution that the present round goes on with.")
+    cursor = models.UUIDField(null=True, help_text="Position of the current round.")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="log_index_mark_is_one_row")]

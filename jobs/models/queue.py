@@ -1,4 +1,4 @@
-"""Queues: which pool serves an execution, how urgent it is beside others, and how many may be active at once."""
+"""Queues: the pool that serves their executions, their priority and their concurrency limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Queue(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="How many may be active at once; empty: no limit.",
+        help_text="Active executions at once; empty: no limit.",
     )
     aging_seconds = models.FloatField(
         default=60,
@@ -32,11 +32,20 @@ class Queue(models.Model):
         help_text="One step of priority is worth this many seconds of waiting.",
     )
     paused = models.BooleanField(default=False)
+    team = models.ForeignKey(
+        "jobs.Team",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        db_index=False,
+        related_name="queues",
+        help_text="Only jobs of members of this team, or of staff, may use it; empty: all jobs.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            # Together they keep a rank, which is a time, within what Postgres can hold.
+            # Together they keep `rank`, which is a time, within Postgres's range.
             models.CheckConstraint(
                 condition=Q(aging_seconds__gte=0, aging_seconds__lte=86_400), name="queue_aging_within_a_day"
             ),

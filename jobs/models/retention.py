@@ -1,4 +1,4 @@
-"""How far back the history reaches: one row, which retention writes and the auditor reads."""
+"""How far back history reaches: one row, which retention writes and audits read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from django.db.models import Q
 
 
 class RetentionMark(models.Model):
-    """`pruned_before` never goes back, and is written with the first deletion that it covers or before it."""
+    """The progress of retention. `pruned_before` never decreases, and is committed before or with its deletions."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     pruned_before = models.DateTimeField(
-        null=True, help_text="Instants before this one may have lost their executions and their history."
+        null=True, help_text="Executions and history of earlier instants may be pruned."
     )
-    cursor = models.UUIDField(null=True, help_text="The last execution that the present round has looked at.")
+    cursor = models.UUIDField(null=True, help_text="Position of the current round.")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="retention_mark_is_one_row")]

@@ -1,7 +1,7 @@
-"""When a job fires by itself.
+"""Schedules, the history of their versions, and their dropped instants.
 
-`next_instant` is the nominal instant to be settled next and `next_fire_at` the moment (with jitter) at which it is due;
-both are null once nothing more is to come, which also takes the row out of the index that beat reads.
+`next_instant` is the next nominal instant and `next_fire_at` the time, with jitter, at which it is due. Both are null
+if no instant is left, which removes the row from the index that beat reads.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q, QuerySet
 
+from jobs.domain.recurrence import CatchUp, Kind
 from jobs.models.ids import new_id
-from jobs.recurrence import CatchUp, Kind
 
 
 class LiveSchedules(models.Manager["Schedule"]):
-    """Without those that were deleted: these stay for the sake of the history alone."""
+    """Manager without the deleted schedules, which are kept only for the history."""
 
     def get_queryset(self) -> QuerySet[Schedule]:
         return super().get_queryset().filter(deleted_at__isnull=True)
@@ -36,14 +36,14 @@ class Schedule(models.Model):
         max_length=16, choices=[(policy.value, policy.value) for policy in CatchUp], default=CatchUp.LATEST.value
     )
     catch_up_window_seconds = models.FloatField(null=True)
-    excluded_dates = ArrayField(models.DateField(), default=list, help_text="Local dates without instants.")
+    excluded_dates = ArrayField(models.DateField(), default=list, help_text="Excluded local dates.")
     calendar = models.ForeignKey(
         "jobs.Calendar", on_delete=models.PROTECT, null=True, related_name="schedules", db_index=False
     )
     own_excluded_dates = ArrayField(
-        models.DateField(), null=True, help_text="With a calendar: the dates that it excludes beside the calendar's."
+        models.DateField(), null=True, help_text="With a calendar: the excluded dates in addition to the calendar's."
     )
-    max_count = models.PositiveIntegerField(null=True, help_text="How many instants it has; empty: no limit.")
+    max_count = models.PositiveIntegerField(null=True, help_text="Maximum number of instants; empty: no limit.")
     settled_count = models.PositiveBigIntegerField(default=0)
     next_instant = models.DateTimeField(null=True)
     next_fire_at = models.DateTimeField(null=True)
@@ -80,9 +80,17 @@ class Schedule(models.Model):
             ),
         ]
         indexes = [
-            # fire_due_schedules: the due ones in order, at any number of schedules.
+            # fire_due_schedules: the due ones in order, whatever the number of schedules.
             models.Index(fields=["next_fire_at"], name="schedule_due", condition=Q(next_fire_at__isnull=False)),
-            # edit_calendar: the schedules that use one.
+            # arm_idle_delays: fixed delays that wait for a run, or are stalled.
+            models.Index(
+                fields=["id"],
+                name="schedule_unarmed_delay",
+                condition=Q(
+                    kind="delay", next_instant__isnull=True, deleted_at__isnull=True, quarantined_at__isnull=True
+                ),
+            ),
+            # edit_calendar: the schedules that use a calendar.
             models.Index(fields=["calendar"], name="schedule_by_calendar", condition=Q(calendar__isnull=False)),
         ]
 
@@ -91,12 +99,12 @@ class Schedule(models.Model):
 
     @property
     def written_dates(self) -> list[date]:
-        """The excluded dates of its own, as they were asked for; without those of its calendar."""
+        """The schedule's own excluded dates as requested, without those of its calendar."""
         return self.excluded_dates if self.own_excluded_dates is None else self.own_excluded_dates
 
 
 class ScheduleVersion(models.Model):
-    """What was in force when: the instants in (from_at, to_at] are its own; only its end is ever written later."""
+    """The definition in force for the instants in (from_at, to_at]; only `to_at` is ever updated."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="history", db_index=False)
@@ -112,9 +120,7 @@ class ScheduleVersion(models.Model):
     jitter_seconds = models.FloatField()
     excluded_dates = ArrayField(models.DateField(), default=list)
     max_count = models.PositiveIntegerField(null=True)
-    settled_before = models.PositiveBigIntegerField(
-        null=True, help_text="How many instants the versions before it had."
-    )
+    settled_before = models.PositiveBigIntegerField(null=True, help_text="Number of instants of all earlier versions.")
 
     class Meta:
         constraints = [
@@ -127,7 +133,7 @@ class ScheduleVersion(models.Model):
             ),
         ]
         indexes = [
-            # prune_history: those that ended, but for the first, which says when the schedule was created.
+            # prune_history: ended versions except the first, which records the schedule's creation.
             models.Index(
                 fields=["to_at"], name="schedule_version_over", condition=Q(to_at__isnull=False, number__gt=1)
             ),
@@ -138,12 +144,12 @@ class ScheduleVersion(models.Model):
 
 
 class DropReason(models.TextChoices):
-    CATCH_UP = "catch_up"  # too old when something could fire again
+    CATCH_UP = "catch_up"  # too old when firing resumed
     PAUSED = "paused"
 
 
 class DroppedRange(models.Model):
-    """Instants that did not fire, counted instead of listed; those of a few are executions in `missed`."""
+    """Instants that did not fire, as a range with a count; a few missed instants are executions in `missed` instead."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="dropped", db_index=False)

@@ -1,7 +1,6 @@
-"""Secrets of owners, sealed, and which versions of jobs are given them.
+"""Sealed secrets of owners, and the job versions that use them.
 
-A version names a secret and does not point to it: what is given is the value in force when a worker claims the run, so
-that a new value needs no new version.
+A version refers to a secret by name: a run gets the value in force at its claim, so a new value needs no new version.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from django.db.models import Q
 
 from jobs.models.ids import new_id
 
-SECRET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"  # noqa: S105 - what names look like
+SECRET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"  # noqa: S105 - a pattern for names
 
 
 class Secret(models.Model):
@@ -22,7 +21,7 @@ class Secret(models.Model):
     )
     name = models.CharField(max_length=63)
     sealed = models.BinaryField()
-    version = models.PositiveIntegerField(default=1, help_text="Grows with every new value.")
+    version = models.PositiveIntegerField(default=1, help_text="Increases with every new value.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -40,13 +39,13 @@ class Secret(models.Model):
 
 
 class VersionSecret(models.Model):
-    """A secret of the job's owner that a version's program finds in a variable, or in a file."""
+    """A secret of the job's owner, passed to a version's program in a variable or a file."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     version = models.ForeignKey("jobs.JobVersion", on_delete=models.CASCADE, related_name="secrets", db_index=False)
     name = models.CharField(max_length=63)
-    env = models.CharField(max_length=128, null=True)  # noqa: DJ001 - null: it is a file
-    path = models.CharField(max_length=1024, null=True)  # noqa: DJ001 - null: it is a variable
+    env = models.CharField(max_length=128, null=True)  # noqa: DJ001 - null: passed as a file
+    path = models.CharField(max_length=1024, null=True)  # noqa: DJ001 - null: passed as a variable
 
     class Meta:
         constraints = [

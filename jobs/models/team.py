@@ -1,6 +1,6 @@
-"""Teams: users who share jobs. A job belongs to its owner, and may be shared with one team.
+"""Teams: users who share jobs. A job belongs to its owner and may be shared with one team.
 
-A team gives nobody anything but those jobs: secrets, tokens, calendars and webhooks stay with their owners.
+A team shares only jobs: secrets, tokens, calendars and webhooks stay with their owners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Team(models.Model):
 class Membership(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships", db_index=False)
-    # Its index is what every request of somebody who is not staff asks for their teams.
+    # Indexed: every request of a user who is not staff reads their teams.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     created_at = models.DateTimeField(auto_now_add=True)
 

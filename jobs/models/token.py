@@ -1,26 +1,33 @@
-"""API tokens: only their digest is stored, so a read of the database gives nobody access.
+"""API tokens. Only digests are stored, so reading the database gives no access.
 
-A token that was revoked stays as a row: the list shows that it was there, and its digest is never good again.
+A revoked token stays as a row: the list shows it, and its digest is never valid again.
 """
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from jobs.domain import limits
 from jobs.models.ids import new_id
 
 
 class TokenScope(models.TextChoices):
-    READ = "read"  # to look at what its owner may look at
-    SUBMIT = "submit"  # also to make jobs and the artifacts they need, and to run them
-    OPERATE = "operate"  # also to change, stop, repeat and delete what there is
-    ADMIN = "admin"  # whatever its owner may do: also secrets and tokens
-    WORKER = "worker"  # to be a worker, and nothing else
+    READ = "read"  # read everything its owner may read
+    SUBMIT = "submit"  # also create and run jobs and upload artifacts
+    OPERATE = "operate"  # also edit, cancel, retry and delete
+    ADMIN = "admin"  # everything its owner may do, including secrets and tokens
+    WORKER = "worker"  # only run a worker
 
 
-# Each includes those before it; a worker's stands apart.
-LADDER = (TokenScope.READ, TokenScope.SUBMIT, TokenScope.OPERATE, TokenScope.ADMIN)
+# Each scope includes those before it; WORKER is separate.
+SCOPE_LADDER = (TokenScope.READ, TokenScope.SUBMIT, TokenScope.OPERATE, TokenScope.ADMIN)
+
+
+# Wildcard instead of names; no secret can have this name.
+ALL_SECRETS = "*"
 
 
 class ApiToken(models.Model):
@@ -32,14 +39,36 @@ class ApiToken(models.Model):
         max_length=16,
         choices=TokenScope.choices,
         default=TokenScope.READ,
-        help_text="Read, submit, operate, admin: each includes those before it. Worker: for `./punctual worker` alone.",
+        help_text=(
+            "Read, submit, operate, admin: each includes the previous ones. Worker: only for `./punctual worker`."
+        ),
     )
     pool = models.CharField(
         max_length=63,
         blank=True,
         default="",
         db_default="",
-        help_text="Of a worker's token: the only pool that it may join. Empty: any, and with it any work.",
+        help_text="Worker tokens only: the pool that they may join. Empty: any pool, and so any work.",
+    )
+    max_workers = models.PositiveSmallIntegerField(
+        default=1,
+        db_default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_WORKERS_PER_TOKEN)],
+        help_text="Worker tokens only: maximum number of workers at the same time.",
+    )
+    secrets = ArrayField(
+        models.CharField(max_length=63),
+        blank=True,
+        default=list,
+        db_default=models.Value([ALL_SECRETS], ArrayField(models.CharField(max_length=63))),
+        help_text="Names of the secrets that it may grant to jobs, separated by commas. *: all.",
+    )
+    password_mark = models.CharField(
+        max_length=64,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="Mark of the owner's password when the token was created.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")

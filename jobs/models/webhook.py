@@ -1,6 +1,6 @@
-"""Webhooks of owners, and what was sent to them.
+"""Webhooks of owners and their deliveries.
 
-A delivery is inserted by the transaction that ends an execution, through a trigger: none is lost, whoever ended it.
+A trigger inserts deliveries in the transaction that finishes an execution, so that none is lost.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from jobs.domain.states import TERMINAL, sorted_values
 from jobs.models.ids import new_id
-from jobs.states import TERMINAL, values
 
-EVENTS = values(TERMINAL)
+WEBHOOK_EVENTS = sorted_values(TERMINAL)
 
 
 class DeliveryState(models.TextChoices):
-    PENDING = "pending"  # to be sent, for the first time or again
+    PENDING = "pending"  # to be sent or retried
     DELIVERED = "delivered"
-    FAILED = "failed"  # tried for about a day, or not to be tried
+    FAILED = "failed"  # given up after about a day, or not retryable
 
 
 class Webhook(models.Model):
@@ -29,17 +29,25 @@ class Webhook(models.Model):
     )
     name = models.CharField(max_length=100)
     url = models.CharField(max_length=2000)
-    host = models.CharField(max_length=255, help_text="Of the address: what is sent to one host is counted together.")
-    events = ArrayField(models.CharField(max_length=16), help_text="How executions end that it is told of.")
+    host = models.CharField(max_length=255, help_text="Host of the URL; concurrent deliveries are limited by host.")
+    events = ArrayField(models.CharField(max_length=16), help_text="Outcomes that are delivered.")
     job = models.ForeignKey(
-        "jobs.Job", on_delete=models.CASCADE, null=True, db_index=False, help_text="Only of this job; empty: of all."
+        "jobs.Job",
+        on_delete=models.CASCADE,
+        null=True,
+        db_index=False,
+        help_text="Only executions of this job; empty: all jobs.",
     )
-    sealed = models.BinaryField(help_text="What its deliveries are signed with.")
+    sealed = models.BinaryField(help_text="Sealed signing secret.")
     previous_sealed = models.BinaryField(null=True)
-    previous_until = models.DateTimeField(null=True, help_text="Until then deliveries are signed with the former, too.")
+    previous_until = models.DateTimeField(
+        null=True, help_text="Until then deliveries are also signed with the previous secret."
+    )
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=200, blank=True, default="")
-    failing_since = models.DateTimeField(null=True, help_text="Since when nothing was delivered; empty: the last was.")
+    failing_since = models.DateTimeField(
+        null=True, help_text="Start of the current series of failed deliveries; empty: the last one succeeded."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -47,7 +55,7 @@ class Webhook(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["owner", "name"], name="webhook_name_once"),
             models.CheckConstraint(
-                condition=Q(events__contained_by=EVENTS, events__len__gte=1), name="webhook_events_known"
+                condition=Q(events__contained_by=WEBHOOK_EVENTS, events__len__gte=1), name="webhook_events_known"
             ),
             models.CheckConstraint(
                 condition=Q(previous_sealed__isnull=True) | Q(previous_until__isnull=False),
@@ -65,24 +73,28 @@ class WebhookDelivery(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
     execution = models.ForeignKey(
-        "jobs.Execution", on_delete=models.CASCADE, null=True, db_index=False, help_text="Empty: a test."
+        "jobs.Execution", on_delete=models.CASCADE, null=True, db_index=False, help_text="Empty for a test."
     )
     event = models.CharField(max_length=32)
     state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.PENDING)
-    attempts = models.PositiveIntegerField(default=0, help_text="Grows with every try and never repeats: the fence.")
+    attempts = models.PositiveIntegerField(default=0, help_text="Fencing token: increases with every try.")
     tries_left = models.PositiveSmallIntegerField()
-    next_try_at = models.DateTimeField(help_text="While it is being sent: when that is taken for lost.")
+    next_try_at = models.DateTimeField(
+        help_text="When it is sent next; while it is being sent: when the sender is considered lost."
+    )
     tried_at = models.DateTimeField(null=True)
-    status_code = models.PositiveSmallIntegerField(null=True, help_text="Of the last answer; empty: there was none.")
+    status_code = models.PositiveSmallIntegerField(
+        null=True, help_text="Status of the last response; empty: there was none."
+    )
     error = models.CharField(max_length=500, blank=True, default="")
-    response = models.TextField(blank=True, default="", help_text="How the last answer began.")
+    response = models.TextField(blank=True, default="", help_text="Beginning of the last response.")
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
         verbose_name_plural = "webhook deliveries"
         constraints = [
-            # An execution ends once. Also the way from an execution that is pruned to what hangs on it.
+            # An execution finishes once. Also serves pruning, which deletes by execution.
             models.UniqueConstraint(fields=["execution", "webhook"], name="webhook_delivery_once"),
             models.CheckConstraint(condition=Q(state__in=DeliveryState.values), name="webhook_delivery_state_known"),
             models.CheckConstraint(

@@ -1,1 +1,1 @@
-"""How the admin writes dates: the same everywhere, with seconds."""
+"""Date formats of the admin: ISO, with seconds."""

@@ -1,15 +1,12 @@
-"""Django's settings, derived from the environment and nothing else."""
+"""Django's settings, derived only from the environment."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import dj_database_url
-
-from jobs.patience import PatientConnection
 from scheduler_project.settings.celery import *  # noqa: F403 - Celery reads its settings from here by their CELERY_ prefix
+from scheduler_project.settings.database import build_database_settings
 from scheduler_project.settings.environment import read_environment
 from scheduler_project.settings.openapi import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from workers.configuration import WorkerSettings
@@ -22,10 +19,10 @@ SECRET_KEY = environment.secret_key.get_secret_value()
 ALLOWED_HOSTS = list(environment.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(environment.csrf_trusted_origins)
 ROOT_URLCONF = "scheduler_project.urls"
-WSGI_APPLICATION = "scheduler_project.wsgi.application"
+ASGI_APPLICATION = "scheduler_project.asgi.application"
 
 INSTALLED_APPS = [
-    "scheduler_project.administration.AdministrationConfig",
+    "scheduler_project.admin_site.apps.AuditedAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -33,9 +30,8 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    "scheduler_project.system_tasks.SystemTasksConfig",
+    "scheduler_project.admin_site.apps.SystemTasksConfig",
     "django_celery_results",
-    "django_filters",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -44,13 +40,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "jobs.api.framework.deferred_response.BlockingMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "jobs.api.origin.ActingMiddleware",
+    "jobs.api.framework.request_actor.ActorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -69,37 +66,16 @@ TEMPLATES = [
     }
 ]
 
-# A pool instead of a connection per thread: a worker has thousands of threads and a handful of connections.
-# Statement caching by name is off so that PgBouncer in transaction mode may stand between.
-DATABASES: dict[str, Any] = {"default": {**dj_database_url.parse(environment.database_url.get_secret_value())}}
-DATABASES["default"] |= {
-    "CONN_MAX_AGE": 0,
-    # It costs a round trip whenever a connection is taken from the pool; ours looks at it, which costs nothing.
-    "ENGINE": "scheduler_project.postgresql",
-    "CONN_HEALTH_CHECKS": False,
-    "DISABLE_SERVER_SIDE_CURSORS": True,
-    "OPTIONS": {
-        **DATABASES["default"].get("OPTIONS", {}),
-        "connect_timeout": 5,
-        # A database that vanished with its machine is noticed in seconds, not when the kernel gives up.
-        "tcp_user_timeout": 10_000,
-        "keepalives_idle": 5,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "prepare_threshold": None,
-        "pool": {
-            "min_size": 1,
-            "max_size": environment.database_pool_size,
-            "timeout": 4,
-            # Not the pool's growing pauses, which notice the end of an outage late: it gives up after two seconds, and
-            # the next that needs a connection begins anew.
-            "reconnect_timeout": 2,
-            "connection_class": PatientConnection,
-        },
-    },
+DATABASES = {
+    "default": build_database_settings(
+        environment.database_url.get_secret_value(),
+        pool_size=environment.database_pool_size,
+        statement_seconds=environment.database_statement_seconds,
+    )
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+AUTHENTICATION_BACKENDS = ["scheduler_project.accounts.permission_backend.OperatorBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
@@ -112,7 +88,7 @@ TIME_ZONE = "UTC"
 FORMAT_MODULE_PATH = ["scheduler_project.formats"]
 
 STATIC_URL = "static/"
-# Whitenoise serves the apps' static files as they are: no collectstatic step stands between a clone and a page.
+# Whitenoise serves the apps' static files in place, without collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = environment.debug
 
@@ -127,31 +103,36 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "jobs.api.authentication.BearerTokenAuthentication",
+        "jobs.api.framework.authentication.BearerTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.permissions.WithinScope"],
+    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.framework.permissions.RequiredScopePermission"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.NewestFirst",
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "jobs.api.framework.pagination.NewestFirstPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "jobs.api.problems.problem_response",
+    "EXCEPTION_HANDLER": "jobs.api.framework.problems.problem_response",
 }
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {"stderr": {"class": "jobs.telemetry.outage_log.OutageHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": environment.log_level},
-    "loggers": {"botocore": {"level": "WARNING"}, "boto3": {"level": "WARNING"}},
+    "loggers": {
+        "botocore": {"level": "WARNING"},
+        "boto3": {"level": "WARNING"},
+        # The pool logs each attempt to connect; the caller gets the reason in its exception.
+        "psycopg.pool": {"level": "ERROR"},
+    },
 }
 
 PUNCTUAL_LEASE_SECONDS = environment.lease_seconds
 PUNCTUAL_RENEW_SECONDS = environment.renew_seconds
 PUNCTUAL_BEAT_MAX_SLEEP_SECONDS = environment.beat_max_sleep_seconds
 PUNCTUAL_RETENTION_DAYS = environment.retention_days
+PUNCTUAL_WORKER_RETENTION_DAYS = environment.worker_retention_days
 PUNCTUAL_AUDIT_DAYS = environment.audit_days
 PUNCTUAL_TRUSTED_PROXIES = environment.trusted_proxies
 PUNCTUAL_LOG_DAYS = environment.effective_log_days
@@ -159,12 +140,17 @@ PUNCTUAL_LOG_MAX_MB = environment.log_max_mb
 PUNCTUAL_SECRETS_KEYS = environment.secrets_keys.get_secret_value() if environment.secrets_keys else ""
 PUNCTUAL_OWNER_STORAGE_MB = environment.owner_storage_mb
 PUNCTUAL_OWNER_JOBS = environment.owner_jobs
+PUNCTUAL_OWNER_BACKLOG = environment.owner_backlog
+PUNCTUAL_JOB_BACKLOG = environment.job_backlog
+PUNCTUAL_JOB_DEPENDENTS = environment.job_dependents
 PUNCTUAL_OWNER_CONCURRENCY = environment.owner_concurrency
 PUNCTUAL_TOKEN_DAYS = environment.token_days
+PUNCTUAL_WORKER_TOKEN_DAYS = environment.worker_token_days
 PUNCTUAL_REQUESTS_PER_MINUTE = environment.requests_per_minute
 PUNCTUAL_STATUS_CACHE_SECONDS = environment.status_cache_seconds
 PUNCTUAL_WEBHOOK_REACH = environment.webhook_reach
 PUNCTUAL_WAITING_CLAIMS = environment.waiting_claims
+PUNCTUAL_EXPENSIVE_READS = environment.expensive_reads
 PUNCTUAL_WAITING_FOLLOWERS = environment.waiting_followers
 PUNCTUAL_WAITING_FOLLOWERS_EACH = environment.effective_waiting_followers_each
 PUNCTUAL_REDIS_URL = environment.redis_url.get_secret_value()
@@ -188,7 +174,7 @@ PUNCTUAL_WORKER = WorkerSettings(
     drain_seconds=environment.worker_drain_seconds,
     cache_mb=environment.worker_cache_mb,
     resources=environment.worker_resources,
-    on_host=environment.workers_on_host,
+    workers_on_host=environment.workers_on_host,
     allow_weak_sandbox=environment.worker_allow_weak_sandbox,
     network=environment.worker_network_rules,
 )

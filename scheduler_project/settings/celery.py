@@ -1,4 +1,4 @@
-"""Celery's settings. Messages carry two values and no trust: JSON only, acknowledged early, the claim decides."""
+"""Celery's settings. Messages are untrusted hints with two values: JSON only, acknowledged early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scheduler_project.settings.environment import read_environment
 environment = read_environment()
 
 CELERY_BROKER_URL = environment.celery_broker_url
-# A frozen or absent Redis must cost seconds, never forever. `retry*` options stay unset: they turn batching off.
+# A frozen or absent Redis must cost seconds, never forever. `retry*` options stay unset: they disable batching.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
@@ -33,12 +33,12 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SEND_TASK_EVENTS = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_POOL = "threads"
-CELERY_WORKER_CONSUMER = "workers.consumer:Consumer"
+CELERY_WORKER_CONSUMER = "workers.celery.consumer:Consumer"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
 
-CELERY_BEAT_SCHEDULER = "jobs.beat:Scheduler"
-# Nothing calls beat's deferred sync when the wait happens inside tick(): write at once.
+CELERY_BEAT_SCHEDULER = "jobs.beat.scheduler:Scheduler"
+# Write at once: our tick() waits itself, so beat's deferred sync would never run.
 CELERY_BEAT_SYNC_EVERY = 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,4 +1,4 @@
-"""What schemathesis is told before it sends a request: a long poll is a short one here, or it would only wait."""
+"""Hooks that shorten the long polls of schemathesis."""
 
 from __future__ import annotations
 

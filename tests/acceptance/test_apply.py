@@ -7,8 +7,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.stack import Stack
 from tests.acceptance.test_cli import punctual
+from tests.support.stack import Stack
 
 FILE = """
 calendars:

@@ -1,4 +1,4 @@
-"""The real command against a running stack: what it prints, what it ends with, what it leaves running."""
+"""The command line against a running stack: output, exit codes and effects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from cli.client import Client
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from punctual_client.client import Client
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_COMMAND_SECONDS = 90
@@ -30,7 +30,7 @@ def punctual(
     stack: Stack, *words: str | Path, check: bool = True, stdout: int | IO[str] = subprocess.PIPE, **environment: str
 ) -> Ended:
     ended = subprocess.run(
-        [sys.executable, "-m", "cli", *map(str, words)],
+        [sys.executable, "-m", "punctual_cli", *map(str, words)],
         cwd=ROOT,
         env=environment_of(stack) | environment,
         stdout=stdout,
@@ -59,7 +59,7 @@ def test_waiting_ends_with_the_code_of_the_program(stack: Stack, script: Script)
     assert "failed (attempt 1, exit code 37)" in ended.stderr
 
 
-def test_waiting_for_what_takes_too_long_ends_with_one(stack: Stack, script: Script) -> None:
+def test_waiting_ends_at_its_time_limit(stack: Stack, script: Script) -> None:
     ended = punctual(stack, "submit", script("sleep 60"), "--timeout", "1s", "--wait", check=False)
     assert ended.returncode == 1
     assert "timed out" in ended.stderr
@@ -125,7 +125,7 @@ def test_outputs_are_listed_and_fetched(stack: Stack, script: Script, tmp_path: 
     assert "no output called 'three.txt'" in missing.stderr
 
 
-def test_outputs_that_were_left_out_are_told_of(stack: Stack, script: Script) -> None:
+def test_lost_outputs_are_reported(stack: Stack, script: Script) -> None:
     program = script("echo 1 >out/ok; echo 2 >'out/a\\b'; ln -s ok out/latest")
     waited = punctual(stack, "submit", program, "--name", f"left-out-{time.time_ns()}", "--wait")
     execution_id = waited.stderr.splitlines()[1].split()[1]
@@ -151,7 +151,7 @@ def test_an_execution_and_a_job_are_cancelled(stack: Stack, script: Script) -> N
         assert client.job(job_id).status == "cancelled"
 
 
-def test_what_waits_is_explained(stack: Stack, script: Script) -> None:
+def test_a_waiting_execution_is_explained(stack: Stack, script: Script) -> None:
     schedule = ("--cron", "0 0 1 1 *", "--resource", "unicorn=2")
     job_id = punctual(stack, "submit", script("true"), *schedule).stdout.strip()
     execution_id = punctual(stack, "run", job_id).stdout.strip()
@@ -168,7 +168,7 @@ def test_what_waits_is_explained(stack: Stack, script: Script) -> None:
 def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, script: Script) -> None:
     job_id = punctual(stack, "submit", script("echo up; sleep 300"), "--cron", "0 0 1 1 *").stdout.strip()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "cli", "run", job_id, "--wait"],
+        [sys.executable, "-m", "punctual_cli", "run", job_id, "--wait"],
         cwd=ROOT, env=environment_of(stack), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -180,7 +180,7 @@ def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, scrip
         waiting.kill()
         waiting.wait(timeout=10)
     assert waiting.returncode == 130
-    assert said.startswith("Stopped waiting; the execution goes on")
+    assert said.startswith("Stopped waiting; the execution continues")
     assert said.count("\n") == 1
     with Client(stack.url, stack.token) as client:
         execution = client.executions(job_id=job_id)[0]
@@ -196,7 +196,7 @@ def test_what_the_server_refuses_is_one_line_that_names_the_field(stack: Stack, 
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_wrong_token_is_told_from_a_missing_thing(stack: Stack) -> None:
+def test_a_wrong_token_is_distinguished_from_a_missing_resource(stack: Stack) -> None:
     nowhere = punctual(stack, "show", "00000000-0000-7000-8000-000000000000", check=False)
     assert nowhere.returncode == 4
     refused = punctual(stack, "jobs", check=False, PUNCTUAL_TOKEN="wrong")

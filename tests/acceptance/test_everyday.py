@@ -1,4 +1,4 @@
-"""What people do with the command line every day, and what goes wrong for them, on a running stack."""
+"""Everyday use of the command line, and everyday mistakes, on a running stack."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.client import Client
-from tests.acceptance.stack import Stack
+from punctual_client.client import Client
 from tests.acceptance.test_cli import ROOT, Script, environment_of, punctual
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 NEVER = ("--cron", "0 0 1 1 *")
 EXPIRED = "expired-token-of-a-test"
 MAKE_EXPIRED = f"""
 from datetime import UTC, datetime
 from django.contrib.auth.models import User
-from jobs.services.tokens import store_token
+from jobs.access.tokens import store_token
 store_token(owner=User.objects.first(), name="old", secret="{EXPIRED}", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
 """
 
@@ -38,7 +38,7 @@ def test_the_lines_of_python_in_the_readme_submit_and_wait(stack: Stack) -> None
     assert ended.stdout.startswith("succeeded 30 days, ")
 
 
-def test_waiting_prints_the_execution_in_the_format_that_was_asked_for(stack: Stack, script: Script) -> None:
+def test_wait_prints_the_execution_in_the_requested_format(stack: Stack, script: Script) -> None:
     ended = punctual(stack, "submit", script("echo noise; exit 3"), "--wait", "-o", "yaml", check=False)
     assert ended.returncode == 3
     execution = yaml.safe_load(ended.stdout)
@@ -68,7 +68,7 @@ def test_a_job_is_paused_resumed_and_caught_up(stack: Stack, script: Script) -> 
 
 
 @pytest.mark.parametrize("words", [["logs", "-f"], ["submit", "--wait"]], ids=["logs", "submit"])
-def test_ctrl_c_says_how_to_go_on_and_how_to_cancel(stack: Stack, script: Script, words: list[str]) -> None:
+def test_ctrl_c_shows_how_to_continue_and_how_to_cancel(stack: Stack, script: Script, words: list[str]) -> None:
     program = script("echo up; sleep 300")
     command = [*words, str(program)]
     with Client(stack.url, stack.token) as client:
@@ -78,7 +78,7 @@ def test_ctrl_c_says_how_to_go_on_and_how_to_cancel(stack: Stack, script: Script
             wait_for(lambda: client.execution(execution_id).status == "running", "it runs")
             command = [*words, execution_id]
         watching = subprocess.Popen(
-            [sys.executable, "-m", "cli", *command],
+            [sys.executable, "-m", "punctual_cli", *command],
             cwd=ROOT, env=environment_of(stack), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
@@ -91,7 +91,7 @@ def test_ctrl_c_says_how_to_go_on_and_how_to_cancel(stack: Stack, script: Script
             watching.wait(timeout=10)
         assert watching.returncode == 130
         last = said.splitlines()[-1]
-        follow, cancel = re.findall(r"\./punctual (logs -f \S+|cancel --execution \S+)", last)
+        follow, cancel = re.findall(r"punctual (logs -f \S+|cancel --execution \S+)", last)
         # What is shown may be a second old.
         wait_for(lambda: client.execution(follow.split()[-1]).status == "running", "it runs on", seconds=5)
         punctual(stack, *cancel.split())
@@ -108,7 +108,7 @@ def test_an_expired_token_is_one_line(stack: Stack) -> None:
 def test_a_full_disk_leaves_no_half_of_an_output(stack: Stack, script: Script, tmp_path: Path) -> None:
     program = script("echo noise; head -c 1000000 /dev/zero >out/big; echo small >out/a")
     execution = json.loads(punctual(stack, "submit", program, "--wait", "-o", "json").stdout)
-    command = f'{sys.executable} -m cli outputs get {execution["id"]} -d "$1"'
+    command = f'{sys.executable} -m punctual_cli outputs get {execution["id"]} -d "$1"'
     # A mount of its own: the disk of the machine is left alone.
     ended = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_no_half_of_an_output(stack: Stack, script: Script, t
         assert (words, shown.returncode, shown.stderr.count("\n")) == (words, 1, 1)
 
 
-def test_a_server_that_is_not_there_is_told_from_one_that_is_another(stack: Stack) -> None:
+def test_an_unreachable_server_is_distinguished_from_a_foreign_one(stack: Stack) -> None:
     gone = punctual(stack, "jobs", check=False, PUNCTUAL_URL="http://127.0.0.1:1")
     assert (gone.returncode, gone.stdout, gone.stderr.count("\n")) == (3, "", 1)
     assert "is it up?" in gone.stderr
@@ -159,10 +159,3 @@ def test_the_doctor_finds_the_stack_well(stack: Stack) -> None:
     assert ended.returncode == 0
     looked_at = {each["check"] for each in found}
     assert looked_at >= {"config", "server", "clock", "token", "beat", "worker", "queue", "disk"}
-
-
-def test_a_measurement_leaves_nothing_behind(stack: Stack) -> None:
-    measured = json.loads(punctual(stack, "bench", "--jobs", "6", "-o", "json").stdout)
-    assert (measured["jobs"], measured["failed"]) == (6, 0)
-    assert measured["submitted_to_ended"]["p50"] >= measured["started_to_ended"]["p50"] > 0
-    assert json.loads(punctual(stack, "jobs", "--search", "bench-", "-o", "json").stdout) == []

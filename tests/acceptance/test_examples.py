@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.client import Client
-from cli.records import Execution
-from tests.acceptance.stack import Stack
+from punctual_client.client import Client
+from punctual_client.resources.executions import Execution
 from tests.acceptance.test_cli import ROOT, environment_of
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 EXAMPLES = ROOT / "examples"
 SECTION = re.compile(r"^## (\d)\. .*$", re.MULTILINE)
@@ -75,7 +75,7 @@ def test_the_shell_script_runs_now_and_has_its_next_times(stack: Stack, checkout
     printed = run_block(stack, checkout, commands_of(1)[0])
     assert printed.count(":00Z") == 5
     assert re.search(r"^/work +\d+ KB +\d+% used$", printed, re.MULTILINE)
-    assert printed.endswith("All is well.\n")
+    assert printed.endswith("All file systems are below the limit.\n")
 
 
 def test_the_report_leaves_its_files_and_its_result(stack: Stack, checkout: Path, client: Client) -> None:
@@ -106,10 +106,10 @@ def test_the_alert_runs_when_the_first_step_fails(stack: Stack, checkout: Path, 
     assert "ended with 7\n" in run_block(stack, checkout, commands_of(3)[1])
     alert = only_execution(client, variable(checkout, "alert"))
     assert alert.status == "succeeded"
-    assert "somebody should look" in log_of(client, alert)
+    assert "please check it" in log_of(client, alert)
 
 
-def test_the_flaky_job_succeeds_when_it_is_tried_again(stack: Stack, checkout: Path) -> None:
+def test_the_flaky_job_succeeds_on_retry(stack: Stack, checkout: Path) -> None:
     printed = run_block(stack, checkout, commands_of(4)[0])
     assert "Attempt 1 of execution" in printed
     assert "The service did not answer." in printed

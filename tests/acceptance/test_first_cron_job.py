@@ -1,4 +1,4 @@
-"""The commands of docs/first_cron_job.md, typed as they stand there, against a running stack."""
+"""The commands of docs/first_cron_job.md, typed literally, against a running stack."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.acceptance.stack import Stack
 from tests.acceptance.test_cli import LONGEST_COMMAND_SECONDS, ROOT, environment_of
+from tests.support.stack import Stack
 
 
 def test_the_first_cron_job_works_as_it_is_written(stack: Stack, tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_the_first_cron_job_works_as_it_is_written(stack: Stack, tmp_path: Path)
     assert len(blocks) >= 6
     # As ./punctual hands over, without looking whether the requirements of the checkout are installed.
     command = tmp_path / "punctual"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m punctual_cli "$@"\n')
     command.chmod(0o755)
     ended = subprocess.run(
         ["bash", "-eux", "-o", "pipefail", "-c", "".join(blocks)],

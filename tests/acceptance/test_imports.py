@@ -1,4 +1,4 @@
-"""Crontabs are imported into a running stack, one after the other and again."""
+"""Crontabs are imported into a running stack, repeatedly."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.stack import Stack
 from tests.acceptance.test_cli import Ended, punctual
+from tests.support.stack import Stack
 
 Job = dict[str, Any]
 
@@ -47,10 +47,10 @@ def test_a_second_crontab_does_not_replace_what_the_first_one_made(stack: Stack,
     import_lines(stack, tmp_path, "1 2 3 1 * clashing -p")
     before = jobs_called(stack, "clashing")
     refused = import_lines(stack, tmp_path, "9 9 9 9 * clashing -s")
-    assert "crontab:1: left out: clashing: Your job clashing runs something else: --replace" in refused.stderr
+    assert "crontab:1: skipped: clashing: Your job clashing runs something else: --replace" in refused.stderr
     assert jobs_called(stack, "clashing") == before
     for _ in range(2):
-        import_lines(stack, tmp_path, "9 9 9 9 * clashing -s", words=("--yes", "--beside"))
+        import_lines(stack, tmp_path, "9 9 9 9 * clashing -s", words=("--yes", "--keep-both"))
         both = jobs_called(stack, "clashing")
         assert len(both) == 2
         assert {key: both[key] for key in before} == before

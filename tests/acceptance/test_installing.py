@@ -1,4 +1,4 @@
-"""`pip install` of the checkout: the command and the client, with what they need, and nothing of the server."""
+"""`pip install` of the checkout installs the command and the client, and nothing of the server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cli import VERSION
-from tests.acceptance.stack import Stack
+from punctual_cli import VERSION
+from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([\w.-]+)(?:\[.*\])?==([\w.]+)", re.MULTILINE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 
 def test_a_program_that_fails_shows_its_exit_code_and_both_streams(stack: Stack) -> None:

@@ -10,9 +10,14 @@ import base64
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,10 +27,10 @@ import pytest
 import redis
 from celery import Celery
 
-from jobs.broker import BrokerSender
-from jobs.messages import RUN_TASK, Publication, worker_queue
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from jobs.dispatch.broker import BrokerSender
+from jobs.domain.messages import RUN_TASK, Publication, worker_queue
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_for
 
 SCHEDULES, INSTANTS = 4, 8
 RESTARTS = 5
@@ -161,21 +166,74 @@ def test_under_load_nothing_is_lost_and_nothing_runs_twice(broker: Broker, harm:
     check_sound(broker, job, count=count)
 
 
-def test_a_consumer_that_went_silent_consumes_again_by_itself(broker: Broker) -> None:
-    worker = broker.stack.process("worker")
-    (node,) = (broker.app.control.ping(timeout=5) or [{}])[0]
-    broker.app.control.cancel_consumer(broker.queue, destination=[node], reply=True, timeout=5)
+def test_a_run_at_most_once_outlives_redis_that_dies_with_a_message_unacknowledged(broker: Broker) -> None:
+    stack, worker = broker.stack, broker.stack.process("worker")
+    job = stack.submit(name="once", runtime="bash", script="sleep 15; echo done", delivery="at_most_once")
+    wait_for(lambda: any(each["status"] == "running" for each in stack.executions(job)), "it runs", seconds=60)
+    # Celery keeps what is not due yet, and acknowledges it then.
+    broker.app.send_task(RUN_TASK, [str(uuid4()), 1], queue=broker.queue, countdown=3600)
+    wait_for(lambda: broker.client.llen(broker.queue) == 0 and broker.client.hlen("unacked"), "it is kept")
+    broker.kill()
+    execution = stack.wait_for_end(job)
+    assert (execution["status"], execution["attempt"]) == ("succeeded", 1), execution
+    assert stack.process("worker").pid == worker.pid, "it did not restart"
+    run_something(stack, "after it")
+
+
+@pytest.fixture
+def silenceable(broker: Broker, tmp_path: Path) -> Iterator[tuple[psutil.Process, dict[str, Any]]]:
+    """A second worker, whose consumer goes deaf on SIGUSR2, and how the API shows it."""
+    stack, name = broker.stack, "silenceable"
+    settings = {
+        "PUNCTUAL_WORKER_NAME": name,
+        "PUNCTUAL_WORKER_STATE_DIR": str(tmp_path / "state"),
+        "PUNCTUAL_WORKER_SLOTS": "1",
+    }
+    words = ("-A", "tests.acceptance.silenceable", "worker", "-n", f"{name}@%h", "--without-mingle", "--without-gossip")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "celery", *words],
+            cwd=ROOT,
+            env={**stack.process("worker").environ(), **settings},
+            stdout=log,
+            stderr=log,
+        )
+
+    def online() -> dict[str, Any] | None:
+        shown = stack.api.get("/workers", params={"status": "online"}).raise_for_status().json()["results"]
+        return next((worker for worker in shown if worker["name"] == name), None)
+
+    try:
+        worker = wait_for(online, f"{name} is online", seconds=60)
+        assert worker is not None
+        yield psutil.Process(process.pid), worker
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_a_consumer_that_went_silent_consumes_again_by_itself(
+    broker: Broker, silenceable: tuple[psutil.Process, dict[str, Any]]
+) -> None:
+    stack, (process, worker) = broker.stack, silenceable
+    node, queue = f"silenceable@{socket.gethostname()}", worker_queue(UUID(worker["id"]))
 
     def consumed() -> set[str]:
         queues = broker.app.control.inspect(destination=[node], timeout=5).active_queues() or {}
         return {queue["name"] for queue in queues.get(node, [])}
 
-    wait_for(lambda: broker.queue not in consumed(), "it consumes no more", seconds=20)
+    wait_for(lambda: queue in consumed(), "it consumes", seconds=20)
+    process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: queue not in consumed(), "it consumes no more", seconds=20)
     assert broker.app.control.ping(destination=[node], timeout=5), "and yet it answers"
     began = time.monotonic()
-    run_something(broker.stack, "unnoticed", seconds=45)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    job = stack.submit(name="unnoticed", runtime="bash", script="echo done", schedules=[{"at": tomorrow.isoformat()}])
+    stack.api.post(f"/jobs/{job['id']}/execute", json={"worker_id": worker["id"]}).raise_for_status()
+    execution = stack.wait_for_end(job, seconds=45)
     print(f"run {time.monotonic() - began:.1f} s after it went silent")
-    assert broker.stack.process("worker").pid == worker.pid, "without leaving"
+    assert (execution["status"], execution["attempt"], execution["worker_id"]) == ("succeeded", 1, worker["id"])
+    assert process.is_running(), "without leaving"
 
 
 def test_a_suspect_that_takes_messages_is_trusted_again_by_itself(broker: Broker) -> None:

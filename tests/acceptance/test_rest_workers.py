@@ -1,4 +1,4 @@
-"""A worker that has an address and a token and nothing else: `./punctual worker` as a process of its own."""
+"""`./punctual worker` as a process with only an address and a token."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.acceptance.stack import ROOT, Stack
-from tests.waiting import wait_for
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_for
 
 # Only the worker that is started here has it.
 ELSEWHERE = {"resources": {"elsewhere": 1}}
@@ -64,7 +64,7 @@ class RemoteWorker:
 @pytest.fixture
 def remote(stack: Stack, tmp_path: Path) -> Iterator[RemoteWorker]:
     made = subprocess.run(
-        [sys.executable, "manage.py", "create_worker_token", "--owner", "admin", "--name", "elsewhere"],
+        [sys.executable, "manage.py", "create_worker_token", "--owner", "admin", "--name", "elsewhere", "--any-pool"],
         cwd=ROOT,
         env=stack.process("web").environ(),
         capture_output=True,

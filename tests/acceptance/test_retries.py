@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 
 def test_a_program_is_tried_again_for_the_codes_and_signals_that_the_policy_names(stack: Stack) -> None:
@@ -44,11 +44,13 @@ def test_a_dead_letter_is_redriven_once_its_program_is_mended(stack: Stack) -> N
 
 def test_a_deadline_ends_what_runs_and_what_waits(stack: Stack) -> None:
     running = stack.submit(
-        name="long", runtime="bash", script="sleep 600", deadline_seconds=8, retry={"max_attempts": 9}
+        name="long", runtime="bash", script="sleep 600", deadline_seconds=20, retry={"max_attempts": 9}
     )
     waiting = stack.submit(
         name="homeless", runtime="bash", script="true", deadline_seconds=2, requirements={"capabilities": ["nowhere"]}
     )
     for job, attempts in ((running, 1), (waiting, 0)):
         execution = stack.wait_for_end(job)
-        assert (execution["status"], execution["reason"], execution["attempt"]) == ("timed_out", "deadline", attempts)
+        outcome = (execution["status"], execution["reason"], execution["attempt"])
+        made = stack.api.get(f"/executions/{execution['id']}/attempts").json()["results"]
+        assert outcome == ("timed_out", "deadline", attempts), (execution, made)

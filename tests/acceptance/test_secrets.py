@@ -1,4 +1,4 @@
-"""A program that tells its secrets in every way it can, and a search for them in all that Punctual shows and keeps."""
+"""A program leaks its secrets in every way it can; none is found in what Punctual shows and keeps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 import redis
 from psycopg import sql
 
-from tests.acceptance.stack import Stack
 from tests.acceptance.test_cli import punctual
 from tests.acceptance.test_system_tasks import submit
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 # It ends well only if it was given what its arguments say, and only at the second try.
 LEAKS = """

@@ -1,4 +1,4 @@
-"""What a stranger sees after one command."""
+"""A new user's first commands: up, status, logs, down."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import stat
 
 import httpx
 
-from scheduler_project.embedded.hello import run_hello_job
-from scheduler_project.embedded.layout import Layout
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from scheduler_project.localstack.layout import Layout
+from scheduler_project.localstack.startup.hello_job import run_hello_job
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 
 def test_up_leaves_credentials_for_its_owner_only(stack: Stack) -> None:
@@ -50,7 +50,7 @@ def test_every_start_leaves_one_hello_job_and_touches_no_other(stack: Stack) -> 
     assert httpx.get(f"{stack.url}/api/v1", follow_redirects=True).url.path == "/api/v1/docs"
 
 
-def test_up_again_says_that_it_runs(stack: Stack) -> None:
+def test_up_reports_a_running_stack(stack: Stack) -> None:
     assert "already running" in stack.command("up", "--detach").stdout
 
 
@@ -73,7 +73,7 @@ def test_flower_shows_the_worker(stack: Stack) -> None:
     wait_for(lambda: "celery@" in httpx.get(f"{address}/workers", auth=auth).text, "Flower knows the worker")
 
 
-def test_the_supervisor_restarts_what_dies(stack: Stack) -> None:
+def test_the_supervisor_restarts_dead_processes(stack: Stack) -> None:
     beat = stack.process("beat")
     beat.kill()
     wait_for(lambda: "RUNNING" in stack.command("stack", "status", check=False).stdout.upper(), "status answers")

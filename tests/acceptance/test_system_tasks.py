@@ -1,4 +1,4 @@
-"""Housekeeping as an operator sees it: listed in the admin, run by a worker, its results kept."""
+"""System tasks are listed in the admin, run by a worker, and keep their results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 
 import httpx
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 TASKS = ("jobs.create_partitions", "jobs.prune_history", "jobs.refill_due_window", "jobs.sweep_orphans")
 PERIODIC, RESULTS = "/admin/django_celery_beat/periodictask/", "/admin/django_celery_results/taskresult/"

@@ -1,4 +1,4 @@
-"""Two beats at once, a minute, fifty schedules that fire every second: one execution an instant, none missing."""
+"""Two beats at once for a minute: one execution per instant, none missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.acceptance.stack import ROOT, Stack
-from tests.waiting import wait_for
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_for
 
 SCHEDULES = 50
 MINUTE = timedelta(seconds=60)

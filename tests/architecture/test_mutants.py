@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.patches import KILLING, Mutant, read_mutants
-from tests.mutants.scratch import ROOT
+from tools.mutants.patches import KILLING, Mutant, read_mutants
+from tools.mutants.scratch import ROOT
 
 MUTANTS = read_mutants()
 # What the auditor itself must catch after beats were killed, whatever the tests say.

@@ -1,4 +1,4 @@
-"""What must be true after every death: all work ended, each once, and nothing is left of what was killed."""
+"""Assertions after every death: each execution finished once, and nothing is left of the killed processes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.acceptance.stack import ROOT, Stack
+from jobs.db import sql
 from tests.deaths.journal import attempts_of, check_journals, living_attempts
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 UNFINISHED = "SELECT count(*) FROM jobs_execution WHERE ended_at IS NULL"
 ENDED_TWICE = """
 SELECT execution_id FROM jobs_attempt GROUP BY execution_id
 HAVING count(*) FILTER (WHERE reason NOT IN ('lost', 'released')) > 1 OR count(*) FILTER (WHERE ended_at IS NULL) > 0
 """
-FREE_CAPACITY = (ROOT / "jobs/sql/free_capacity.sql").read_text()
 SLOT_CGROUP = re.compile(r"punctual-slot-(\d+)-.*")
-COMPANIONS = ("workers/sandbox/launcher_process.py", "workers/guardian_process.py")
-KEPT_IN_STATE_DIRECTORY = re.compile(r"lock|instance|artifacts(/[0-9a-f]{64})?")
+COMPANIONS = ("workers/sandbox/slots/launcher_process.py", "workers/lease/guardian_process.py")
+KEPT_IN_STATE_DIRECTORY = re.compile(r"lock|instance|runs|artifacts(/[0-9a-f]{64})?")
 
 
 def check_ended_once(stack: Stack, execution: dict[str, Any]) -> None:
-    """It succeeded, in its last attempt; the others gave it away, and none of them overlapped."""
+    """Assert that the last attempt succeeded, and that no two attempts overlapped."""
     attempts = attempts_of(stack, execution)
     assert execution["status"] == "succeeded", execution
     assert {attempt["reason"] for attempt in attempts[:-1]} <= {"lost", "released"}, attempts
     assert attempts[-1]["reason"] == "exit"
     assert attempts[-1]["number"] == execution["attempt"]
-    assert execution["tries_used"] == 1, "what was lost or released burnt no try"
+    assert execution["tries_used"] == 1, "lost and released attempts use no try"
     check_journals(stack, execution)
 
 
@@ -42,8 +42,10 @@ def check_aftermath(
     stack: Stack, database: psycopg.Connection[Any], *, dead: Iterable[int], seconds: float = 60
 ) -> None:
     """`dead`: the processes that were killed."""
-    wait_for(lambda: database.execute(UNFINISHED).fetchone() == (0,), "every execution ended", seconds=seconds)
-    assert database.execute(ENDED_TWICE).fetchall() == [], "each ended once"
+    wait_for(lambda: database.execute(UNFINISHED).fetchone() == (0,), "every execution to finish", seconds=seconds)
+    assert database.execute(ENDED_TWICE).fetchall() == [], "each finished once"
+    audit = stack.api.get("/audit/attempts", params={"from": "2020-01-01T00:00:00Z"}).raise_for_status().json()
+    assert audit["clean"], audit
     for worker in _free_capacity(database):
         assert worker["free"] == worker["capacity"], "nothing is allocated"
     # Other stacks may run on this host.
@@ -51,10 +53,10 @@ def check_aftermath(
     wait_for(lambda: not ours & living_attempts().keys(), "no process of a run is left", seconds=10)
     killed = set(dead)
     wait_for(lambda: not _companions(killed), "no companion of a dead worker is left", seconds=10)
-    # Its successor removes them before it registers.
+    # The successor removes them before it registers.
     assert not _cgroups(killed), "no cgroup of a dead worker is left"
     for state in stack.var.glob("worker*"):
-        assert not _strange_files(state), "no half of a file is left"
+        assert not _strange_files(state), "no partial file is left"
 
 
 def _free_capacity(database: psycopg.Connection[Any]) -> list[dict[str, Any]]:
@@ -62,7 +64,9 @@ def _free_capacity(database: psycopg.Connection[Any]) -> list[dict[str, Any]]:
     rows = [
         row
         for (pool,) in pools
-        for row in database.execute(FREE_CAPACITY.encode(), {"pool": pool, "full_ones": True}).fetchall()
+        for row in database.execute(
+            sql.statement("read_free_capacity").encode(), {"pool": pool, "full_ones": True}
+        ).fetchall()
     ]
     assert rows, "there are workers"
     capacities = [json.loads(row[9]) for row in rows]
@@ -73,10 +77,10 @@ def _free_capacity(database: psycopg.Connection[Any]) -> list[dict[str, Any]]:
 
 
 def _companions(workers: set[int]) -> list[list[str]]:
-    """Launchers and guardians, which are told the pid of their worker."""
-    told = {str(pid) for pid in workers}
+    """Return launchers and guardians, whose arguments contain the pid of their worker."""
+    pids = {str(pid) for pid in workers}
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-    return [words for words in lines if any(word.endswith(COMPANIONS) for word in words) and told & set(words)]
+    return [words for words in lines if any(word.endswith(COMPANIONS) for word in words) and pids & set(words)]
 
 
 def _cgroups(workers: set[int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A stack whose parts are killed and frozen; it gives a worker up for lost in seconds."""
+"""A stack whose parts are killed and frozen; it marks a worker lost within seconds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.conftest import started_stack
-from tests.acceptance.stack import Stack
 from tests.deaths.laboratory import LEASE_SECONDS, Laboratory
+from tests.support.stack import Stack
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
-"""A program that writes down when it lives, and the proof from many such journals that no two attempts overlapped.
+"""A program that logs when it is alive, and the proof from these journals that no two attempts overlapped.
 
-What a killed run wrote last may never have reached the control plane; so a witness outside looks at the processes, too.
+The last lines of a killed run may never have reached the control plane, so a witness observes the processes as well.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.stack import Stack
+from tests.support.stack import Stack
 
-# Every sandbox of a host has the host's monotonic clock. Arguments: seconds to live, and a name that makes it unique.
+# All sandboxes of a host share its monotonic clock. Arguments: seconds to run, and a name that makes it unique.
 PROGRAM = """\
 import os, sys, time
 
@@ -36,11 +36,11 @@ SAMPLE_SECONDS = 0.05
 
 
 def journaled(name: str, seconds: float, **body: Any) -> dict[str, Any]:
-    """What to submit for a job that keeps a journal."""
+    """Return the body of a job that logs a journal."""
     return {
         "name": name,
         "runtime": "python",
-        "script": f"# {name}\n{PROGRAM}",  # nobody has its artifact cached
+        "script": f"# {name}\n{PROGRAM}",  # no worker has cached its artifact
         "args": [str(seconds)],
         "requirements": {"cpu": 0.1, "memory_mb": 64, "disk_mb": 1},
         "max_concurrency": None,
@@ -56,7 +56,7 @@ def attempts_of(stack: Stack, execution: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def check_journals(stack: Stack, execution: dict[str, Any]) -> None:
-    """Each attempt is over, by its own word and by the control plane's, before the next one begins."""
+    """Assert that each attempt ended, by its journal and by the control plane, before the next one began."""
     attempts = attempts_of(stack, execution)
     journals = [_moments(stack.log(execution, attempt=attempt["number"])) for attempt in attempts]
     lives = [journal for journal in journals if journal]
@@ -76,7 +76,7 @@ def _moments(log: str) -> list[float]:
 
 
 class Witness:
-    """Looks again and again which attempts have a living process."""
+    """Observes repeatedly which attempts have a live process."""
 
     def __init__(self) -> None:
         self.overlaps: list[tuple[str, list[str]]] = []
@@ -101,7 +101,7 @@ class Witness:
 
 
 def living_attempts() -> dict[str, set[str]]:
-    """The attempts of every execution that has a process on this host, by what each process was told about itself."""
+    """Return the attempts with a process on this host, by the environment of each process."""
     found: dict[str, set[str]] = defaultdict(set)
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -110,6 +110,6 @@ def living_attempts() -> dict[str, set[str]]:
             continue
         if b"PUNCTUAL_EXECUTION_ID=" not in content:
             continue
-        told = dict(part.split("=", 1) for part in content.decode(errors="replace").split("\0") if "=" in part)
-        found[told["PUNCTUAL_EXECUTION_ID"]].add(told.get("PUNCTUAL_ATTEMPT", "?"))
+        environment = dict(part.split("=", 1) for part in content.decode(errors="replace").split("\0") if "=" in part)
+        found[environment["PUNCTUAL_EXECUTION_ID"]].add(environment.get("PUNCTUAL_ATTEMPT", "?"))
     return found

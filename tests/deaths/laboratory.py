@@ -1,8 +1,7 @@
-"""The means of killing: parts of a stack are frozen, killed and watched from outside, without hooks in the product."""
+"""Tools that freeze, kill and observe parts of a stack from outside, without hooks in the product."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,12 +17,13 @@ import httpx
 import psutil
 import psycopg
 
-from tests.acceptance.stack import ROOT, TERMINAL, Stack
 from tests.deaths.aftermath import check_aftermath, check_ended_once
 from tests.deaths.journal import Witness, attempts_of, journaled, moment
-from tests.waiting import wait_for
+from tests.support.freezing import suspended
+from tests.support.stack import ROOT, TERMINAL, Stack
+from tests.support.waiting import wait_for
 
-# Of the stack whose workers are killed.
+# Settings of the stack whose workers are killed.
 LEASE_SECONDS = 6.0
 
 
@@ -33,7 +33,7 @@ class Laboratory:
     environment: dict[str, str]  # of the supervised worker
     witness: Witness
     dead: list[int] = field(default_factory=list)
-    recovered: list[float] = field(default_factory=list)  # seconds from each death to the claim that made good for it
+    recovered: list[float] = field(default_factory=list)  # seconds from each death to the claim of the next attempt
 
     @classmethod
     @contextmanager
@@ -50,7 +50,7 @@ class Laboratory:
         return self.stack.submit(**journaled(f"{name}-{uuid4().hex[:8]}", seconds, **body))
 
     def submit_for_later(self, name: str, seconds: float, **body: Any) -> dict[str, Any]:
-        """Its program is stored now, and it runs when it is told to."""
+        """Submit a job whose program is stored now and which runs on request."""
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         return self.submit(name, seconds, schedules=[{"at": tomorrow.isoformat()}], **body)
 
@@ -58,7 +58,7 @@ class Laboratory:
         self.stack.api.post(f"/jobs/{job['id']}/execute", json={}).raise_for_status()
 
     def execution(self, job: dict[str, Any], status: str) -> dict[str, Any]:
-        """The job's only execution, once it is in this state."""
+        """Return the job's only execution once it is in this state."""
 
         def found() -> list[dict[str, Any]]:
             return [e for e in self.stack.executions(job) if e["status"] == status]
@@ -66,7 +66,7 @@ class Laboratory:
         return wait_for(found, f"{job['name']} is {status}", seconds=30, every=0.05)[0]
 
     def wait_until_placed(self, job: dict[str, Any]) -> None:
-        """It waits on a worker, or has got further."""
+        """Wait until the execution is placed on a worker, or further."""
 
         def placed() -> bool:
             (execution,) = self.stack.executions(job)
@@ -75,7 +75,7 @@ class Laboratory:
         wait_for(placed, f"{job['name']} is placed", seconds=30, every=0.05)
 
     def wait_for_end(self, job: dict[str, Any]) -> dict[str, Any]:
-        """As the stack's own, while the API may be away."""
+        """Wait like the stack, even while the API is away."""
 
         def ended() -> dict[str, Any] | None:
             try:
@@ -92,23 +92,26 @@ class Laboratory:
         def written() -> bool:
             return any(line.startswith(word) for line in self.stack.log(execution).splitlines())
 
-        wait_for(written, f"its journal says {word}", seconds=30, every=0.05)
+        wait_for(written, f"its journal to contain {word}", seconds=30, every=0.05)
 
     @staticmethod
     def wait_until_blocked(database: psycopg.Connection[Any], by: psycopg.Connection[Any]) -> None:
-        """Until the end of an attempt waits for what this connection has locked."""
-        blocked = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid)) AND query LIKE '%%ended%%'"
+        """Wait until finishing an attempt waits for a lock of this connection."""
+        blocked = """
+            SELECT 1 FROM pg_stat_activity
+             WHERE %s = ANY(pg_blocking_pids(pid)) AND query LIKE '%%lock_held_attempt%%'
+        """
         pid = by.info.backend_pid
-        wait_for(lambda: database.execute(blocked, (pid,)).fetchone(), "its end waits to be written", seconds=30)
+        wait_for(lambda: database.execute(blocked, (pid,)).fetchone(), "its outcome to wait for the lock", seconds=30)
 
     def kill(self, process: psutil.Process) -> datetime:
-        """kill -9 of the process alone: what it started must go by itself."""
+        """Kill the process alone with SIGKILL: its children must exit without help."""
         process.kill()
         self.dead.append(process.pid)
         return datetime.now(UTC)
 
     def check_end(self, job: dict[str, Any], *, attempts: int, killed: datetime, within: float) -> dict[str, Any]:
-        """It ended well in so many attempts, of which the last was begun in time."""
+        """Assert success in this many attempts, the last of which began in time."""
         execution = self.wait_for_end(job)
         check_ended_once(self.stack, execution)
         made = attempts_of(self.stack, execution)
@@ -128,19 +131,13 @@ class Laboratory:
 
 @contextmanager
 def frozen(process: psutil.Process) -> Iterator[None]:
-    family = [process, *process.children(recursive=True)]
-    for member in family:
-        member.send_signal(signal.SIGSTOP)
-    try:
+    with suspended([process, *process.children(recursive=True)]):
         yield
-    finally:
-        for member in family:
-            member.send_signal(signal.SIGCONT)
 
 
 @dataclass
 class OwnWorker:
-    """A worker that nobody restarts: its death is that of its machine."""
+    """A worker without a supervisor: its death stands for that of its machine."""
 
     laboratory: Laboratory
     name: str
@@ -158,7 +155,7 @@ class OwnWorker:
         return psutil.Process(self.process.pid)
 
     def start(self) -> OwnWorker:
-        """Unless it runs already."""
+        """Start the worker unless it runs already."""
         if self.process is not None and self.process.poll() is None:
             return self
         settings = {
@@ -210,7 +207,7 @@ def make_queue(
 
 
 def object_exists(laboratory: Laboratory, prefix: str) -> bool:
-    """Whether the object store has something under this prefix."""
+    """Return whether the object store has an object with this prefix."""
     environment = laboratory.environment
     client = boto3.client(
         "s3",

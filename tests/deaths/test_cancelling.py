@@ -1,4 +1,4 @@
-"""A cancel reaches a running sandbox at once, later without Redis, and is final whatever happens to the worker."""
+"""A cancel stops a running sandbox at once, later without Redis, and survives the death of the worker."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import signal
 from datetime import datetime
 from typing import Any
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
-# With the next renewal in turn, and a moment to stop it.
+# Until the next renewal, plus the time to stop it.
 WITHOUT_REDIS_SECONDS = 20.0
 
 
 def run_endlessly(stack: Stack, name: str) -> dict[str, Any]:
-    """Its execution, running."""
+    """Return a running execution."""
     job = stack.submit(name=name, runtime="bash", script="sleep 600")
     (execution,) = wait_for(lambda: [e for e in stack.executions(job) if e["status"] == "running"], "it runs")
     return execution
 
 
 def wait_until_cancelled(stack: Stack, execution: dict[str, Any], *, seconds: float) -> float:
-    """How long it took from the wish to the end, by the database's clock."""
+    """Return the seconds from the request to the outcome, by the database's clock."""
 
     def ended() -> dict[str, Any]:
         shown: dict[str, Any] = stack.api.get(f"/executions/{execution['id']}").raise_for_status().json()
@@ -34,7 +34,7 @@ def wait_until_cancelled(stack: Stack, execution: dict[str, Any], *, seconds: fl
     return (datetime.fromisoformat(shown["ended_at"]) - datetime.fromisoformat(asked)).total_seconds()
 
 
-def test_every_way_to_cancel_stops_a_program_within_a_second(stack: Stack) -> None:
+def test_every_cancel_stops_a_program_within_a_second(stack: Stack) -> None:
     by_execution, by_job, by_deletion = (run_endlessly(stack, f"endless-{n}") for n in range(3))
     took = []
     for execution, method, address in (
@@ -44,11 +44,11 @@ def test_every_way_to_cancel_stops_a_program_within_a_second(stack: Stack) -> No
     ):
         stack.api.request(method, address).raise_for_status()
         took.append(wait_until_cancelled(stack, execution, seconds=20))
-    print("from the wish to the end: " + ", ".join(f"{seconds * 1000:.0f} ms" for seconds in took))
-    assert sorted(took)[1] < 1.0, "a stall of the machine may hit one of them"
+    print("from request to outcome: " + ", ".join(f"{seconds * 1000:.0f} ms" for seconds in took))
+    assert sorted(took)[1] < 1.0, "a stall of the machine may delay one of them"
 
 
-def test_a_newer_firing_stops_the_running_one_within_a_second(stack: Stack) -> None:
+def test_newer_firing_stops_the_running_one_within_a_second(stack: Stack) -> None:
     job = stack.submit(
         name="replaced",
         runtime="bash",
@@ -74,7 +74,7 @@ def test_without_redis_the_next_renewal_stops_it(stack: Stack) -> None:
         redis.send_signal(signal.SIGCONT)
 
 
-def test_a_cancel_outlives_the_worker_that_was_to_hear_it(stack: Stack) -> None:
+def test_cancel_survives_the_death_of_the_worker(stack: Stack) -> None:
     execution = run_endlessly(stack, "orphaned")
     stack.process("worker").kill()
     stack.api.put(f"/executions/{execution['id']}/cancel").raise_for_status()

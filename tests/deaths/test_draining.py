@@ -1,4 +1,4 @@
-"""Workers that leave: asked to by a signal, one after the other under load, or with their machine, without a word."""
+"""Departing workers: drained by a signal, restarted in turn under load, or lost with their machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.deaths.aftermath import check_ended_once
 from tests.deaths.journal import attempts_of, moment
 from tests.deaths.laboratory import LEASE_SECONDS, Laboratory, OwnWorker, frozen, make_queue
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 DEAD_HOST_SECONDS = LEASE_SECONDS + 5.0
 DRAIN_SECONDS = 3.0
@@ -22,7 +22,7 @@ SLOTS = 4
 
 @pytest.fixture(scope="module")
 def twins(laboratory: Laboratory) -> Iterator[tuple[OwnWorker, OwnWorker]]:
-    """Two workers on this host, with a pool and a queue of their own."""
+    """Two workers on this host, with their own pool and queue."""
     pool = f"pool-{uuid4().hex[:8]}"
     with laboratory.database() as database:
         make_queue(database, pool, pool=pool)
@@ -39,7 +39,7 @@ def twins(laboratory: Laboratory) -> Iterator[tuple[OwnWorker, OwnWorker]]:
 
 @pytest.fixture
 def pair(twins: tuple[OwnWorker, OwnWorker]) -> tuple[OwnWorker, OwnWorker]:
-    """Both online, whatever became of them before."""
+    """Both workers, brought online again."""
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(OwnWorker.start, twins))
     return twins
@@ -50,12 +50,12 @@ def holder_of(execution: dict[str, Any], pair: tuple[OwnWorker, OwnWorker]) -> O
     return found
 
 
-def test_a_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]) -> None:
+def test_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]) -> None:
     jobs = [laboratory.submit(f"rolling-{number}", 0.5, queue=pair[0].pool) for number in range(2 * SLOTS)]
     for worker in pair:
         gone = worker.terminate()
         for _ in range(2 * SLOTS):
-            # The load goes on, as fast as the other worker takes it.
+            # Load continues as fast as the other worker claims it.
             jobs.append(laboratory.submit(f"rolling-{len(jobs)}", 0.5, queue=worker.pool))
             laboratory.wait_until_placed(jobs[-1])
         assert gone.wait(30) == 0
@@ -67,18 +67,18 @@ def test_a_rolling_restart_under_load_loses_nothing(laboratory: Laboratory, pair
     laboratory.check_aftermath()
 
 
-def test_what_does_not_finish_in_time_is_released_and_what_waits_goes_at_once(
+def test_draining_releases_long_runs_and_queued_executions_at_once(
     laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
 ) -> None:
     long = laboratory.submit("long", DRAIN_SECONDS * 2, queue=pair[0].pool)
     leaving = holder_of(laboratory.execution(long, "running"), pair)
     with frozen(leaving.running):
-        # The fuller one is the better fit, and it takes nothing now: they wait there.
+        # The fuller worker is the better fit and is frozen: the executions wait there.
         waiting = [laboratory.submit(f"short-{n}", 0.1, queue=leaving.pool) for n in range(SLOTS // 2)]
         placed = [laboratory.execution(job, "queued") for job in waiting]
         assert {execution["worker_id"] for execution in placed} == {leaving.row()["id"]}
         gone = leaving.terminate()
-    wait_for(lambda: leaving.row()["status"] == "draining", "it says that it drains", seconds=10)
+    wait_for(lambda: leaving.row()["status"] == "draining", "it reports that it drains", seconds=10)
     assert gone.wait(DRAIN_SECONDS + RELEASE_SECONDS + 10) == 0
     assert leaving.row()["status"] == "offline"
     execution = laboratory.wait_for_end(long)
@@ -92,7 +92,7 @@ def test_what_does_not_finish_in_time_is_released_and_what_waits_goes_at_once(
     laboratory.check_aftermath()
 
 
-def test_a_fetch_that_hangs_is_released_and_keeps_no_worker_from_leaving(
+def test_hanging_fetch_is_released_and_does_not_delay_the_drain(
     laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
 ) -> None:
     job = laboratory.submit_for_later("hanging", 0.1, queue=pair[0].pool)
@@ -107,7 +107,7 @@ def test_a_fetch_that_hangs_is_released_and_keeps_no_worker_from_leaving(
     laboratory.check_aftermath()
 
 
-def test_a_dead_machine_is_given_up_when_its_lease_has_ended(
+def test_dead_machine_is_marked_lost_when_its_lease_ends(
     laboratory: Laboratory, pair: tuple[OwnWorker, OwnWorker]
 ) -> None:
     job = laboratory.submit("machine", 2, queue=pair[0].pool)

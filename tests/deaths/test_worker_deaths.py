@@ -1,4 +1,4 @@
-"""kill -9 of a worker at every stage of a run, and of what it stands on: all work ends, once, and nothing is left."""
+"""SIGKILL of a worker at every stage of a run, and of engines: each execution finishes once, nothing is left."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from tests.deaths.aftermath import check_ended_once
 from tests.deaths.journal import Witness, attempts_of
 from tests.deaths.laboratory import Laboratory, frozen, make_queue, object_exists
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
-# What the documents promise of a process that its supervisor restarts.
+# The documented recovery time of a supervised process.
 CRASH_SECONDS = 10.0
-LATEST_SECONDS = 30.0  # of any one of them, on a machine that is busy with something else, too
+LATEST_SECONDS = 30.0  # for a single one, on a busy machine
 DEATHS = 6
 LOAD = 16
 WAITING = 1000
-# Says how far it has counted and when, a hundred times a second; the first attempt for longer than it will live.
+# Logs a counter and the time a hundred times a second; the first attempt never gets to its end.
 CHATTY = """\
 import os, time
 
@@ -33,8 +33,8 @@ for number in range(6000 if attempt == "1" else 50):
     time.sleep(0.01)
 """
 CHATTED_SECONDS = 3.0
-LOST_SECONDS = 1.0  # what documents say that a death may cost of a log
-# Asking for each through the API would take longer than all the rest.
+LOST_SECONDS = 1.0  # the documented loss of log lines
+# Reading each through the API would take longer than all the rest.
 MULTIPLY = """
 INSERT INTO jobs_execution
 SELECT (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'run_id', gen_random_uuid()))).*
@@ -42,7 +42,7 @@ SELECT (jsonb_populate_record(e, jsonb_build_object('id', gen_random_uuid(), 'ru
 """
 
 
-def test_the_witness_sees_attempts_that_overlap() -> None:
+def test_witness_sees_overlapping_attempts() -> None:
     told = [{"PUNCTUAL_EXECUTION_ID": "of-nobody", "PUNCTUAL_ATTEMPT": number} for number in ("1", "2")]
     with Witness().watching() as witness:
         running = [subprocess.Popen(["sleep", "60"], env={**os.environ, **told_one}) for told_one in told]
@@ -56,7 +56,7 @@ def test_the_witness_sees_attempts_that_overlap() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _count_crashes_only(laboratory: Laboratory) -> None:
-    """The laboratory may have seen a whole machine die before, which takes a lease."""
+    """Reset the recovery times: the death of a machine, seen before, takes a lease."""
     laboratory.recovered.clear()
 
 
@@ -68,7 +68,7 @@ def test_killed_while_it_is_idle(laboratory: Laboratory) -> None:
 
 
 def test_killed_while_it_fetches(laboratory: Laboratory) -> None:
-    """The object store stands still from before the claim until the worker is dead."""
+    """The object store is frozen from before the claim until the worker is dead."""
     worker, store = laboratory.stack.process("worker"), laboratory.stack.process("seaweedfs")
     job = laboratory.submit_for_later("fetching", 0.3)
     with frozen(store):
@@ -86,17 +86,17 @@ def test_killed_while_it_runs(laboratory: Laboratory) -> None:
     laboratory.wait_for_line(laboratory.execution(job, "running"), "tick")
     killed = laboratory.kill(worker)
     execution = laboratory.check_end(job, attempts=2, killed=killed, within=LATEST_SECONDS)
-    assert laboratory.stack.log(execution, attempt=1).startswith("start"), "what the dead one wrote is kept"
+    assert laboratory.stack.log(execution, attempt=1).startswith("start"), "the log of the dead attempt is kept"
     laboratory.check_aftermath()
 
 
-def test_killed_in_the_middle_of_a_chatty_run(laboratory: Laboratory) -> None:
-    """The log of the dead attempt is there up to the last second; what it had left in `out` is not published."""
+def test_killed_during_a_run_with_much_output(laboratory: Laboratory) -> None:
+    """The log of the dead attempt is complete up to the last second; its outputs are not published."""
     worker, stack = laboratory.stack.process("worker"), laboratory.stack
     job = laboratory.submit("chatty", 0, script=CHATTY)
     execution = laboratory.execution(job, "running")
     begun_at = wait_for(lambda: counted(stack.log(execution)), "it speaks", seconds=30, every=0.05)[0][1]
-    # By the clock, not by what has arrived: a log that came in leaps would look complete just after one.
+    # By the clock, not by arrival: a log that arrives in bursts looks complete just after one.
     wait_for(lambda: time.monotonic() >= begun_at + CHATTED_SECONDS, "it has said much", seconds=30)
     killed = laboratory.kill(worker)
     killed_at = time.monotonic()
@@ -104,20 +104,20 @@ def test_killed_in_the_middle_of_a_chatty_run(laboratory: Laboratory) -> None:
 
     former, latter = (counted(stack.log(execution, attempt=attempt)) for attempt in (1, 2))
     for lines in (former, latter):
-        assert [number for number, _ in lines] == list(range(len(lines))), "none is missing and none is there twice"
+        assert [number for number, _ in lines] == list(range(len(lines))), "no line is missing or doubled"
     assert former[-1][1] > killed_at - LOST_SECONDS
     check_output(laboratory, execution["id"])
     laboratory.check_aftermath()
 
 
 def counted(log: str) -> list[tuple[int, float]]:
-    """Of whole lines: the last may have been cut off as it was written, or not have come yet."""
+    """Parse whole lines: the last one may be cut off or still missing."""
     lines = [line.split() for line in log.splitlines(keepends=True) if line.endswith("\n")]
     return [(int(number), float(at)) for number, at in lines]
 
 
 def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
-    """The object store stands still before the program ends; then its last line is there and its output is not."""
+    """The object store is frozen before the program ends: its last line is stored and its output is not."""
     worker, store = laboratory.stack.process("worker"), laboratory.stack.process("seaweedfs")
     job = laboratory.submit("uploading", 2.5)
     execution = laboratory.execution(job, "running")
@@ -132,12 +132,12 @@ def test_killed_while_it_uploads(laboratory: Laboratory) -> None:
 
 
 def test_killed_between_upload_and_commit(laboratory: Laboratory) -> None:
-    """The attempt's row is locked: its end waits for it, with the output already stored."""
+    """The execution's row is locked: finishing waits, with log and output already stored."""
     worker = laboratory.stack.process("worker")
     job = laboratory.submit("committing", 2)
     execution = laboratory.execution(job, "running")
     with laboratory.database() as own, laboratory.database() as other, own.transaction():
-        own.execute("SELECT 1 FROM jobs_attempt WHERE execution_id = %s FOR UPDATE", (execution["id"],))
+        own.execute("SELECT 1 FROM jobs_execution WHERE id = %s FOR NO KEY UPDATE", (execution["id"],))
         laboratory.wait_until_blocked(other, own)
         assert object_exists(laboratory, f"outputs/{execution['id']}/1/")
         killed = laboratory.kill(worker)
@@ -146,19 +146,19 @@ def test_killed_between_upload_and_commit(laboratory: Laboratory) -> None:
     laboratory.check_aftermath()
 
 
-def test_a_crash_is_recovered_in_ten_seconds(laboratory: Laboratory) -> None:
+def test_crash_is_recovered_within_ten_seconds(laboratory: Laboratory) -> None:
     assert len(laboratory.recovered) == DEATHS
     assert statistics.median(laboratory.recovered) <= CRASH_SECONDS, laboratory.recovered
 
 
 def check_output(laboratory: Laboratory, execution_id: str) -> None:
-    """There is one, and it is that of the attempt that ended."""
+    """Assert that there is one output, of the attempt that finished."""
     (output,) = laboratory.stack.api.get(f"/executions/{execution_id}/outputs").json()["results"]
     assert laboratory.stack.api.get(output["url"]).text == "2"
 
 
 @pytest.mark.parametrize("engine", ["postgres", "valkey"])
-def test_an_engine_is_killed_under_load(laboratory: Laboratory, engine: str) -> None:
+def test_engine_killed_under_load(laboratory: Laboratory, engine: str) -> None:
     jobs = [laboratory.submit(f"{engine}-{number}", 0.5 + number / 8) for number in range(LOAD)]
     laboratory.execution(jobs[-1], "running")
     laboratory.stack.process(engine).kill()
@@ -167,7 +167,7 @@ def test_an_engine_is_killed_under_load(laboratory: Laboratory, engine: str) -> 
     laboratory.check_aftermath()
 
 
-def test_a_thousand_that_wait_for_their_queue_are_in_nobodys_way(laboratory: Laboratory) -> None:
+def test_thousand_executions_waiting_for_their_queue_block_nothing(laboratory: Laboratory) -> None:
     queue = f"narrow-{uuid4().hex[:8]}"
     with laboratory.database() as database:
         make_queue(database, queue, limit=1)

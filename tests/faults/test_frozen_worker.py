@@ -1,6 +1,6 @@
-"""Real beats and workers with a short lease: a worker that is frozen, a database that is away, briefly and for long.
+"""Real beats and workers with a short lease: frozen workers, and short and long outages of Postgres.
 
-The jobs keep the journal: every line of their logs says which attempt wrote it, and when.
+The jobs log a journal: every line contains its attempt and time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -23,16 +23,18 @@ import pytest
 from django.db import connection
 from rest_framework.test import APIClient
 
+from jobs.access.tokens import generate_secret, store_token
 from jobs.models import Attempt, Execution, ExecutionEvent, LogChunk, Queue, Worker
-from jobs.services.tokens import new_secret, store_token
-from scheduler_project.embedded.engines import Engines
-from tests.acceptance.stack import ROOT
-from tests.factories import make_user
-from tests.waiting import wait_for
+from scheduler_project.localstack.engines.standalone import Engines
+from tests.support.factories import make_user
+from tests.support.freezing import suspended
+from tests.support.processes import end
+from tests.support.stack import ROOT
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# The first attempt goes on for ever, unless it is told when to end; later ones say that they were there.
+# The first attempt runs until the given time or for ever; later ones write one line.
 JOURNAL = """
 note() { echo "$PUNCTUAL_ATTEMPT $(date +%s.%N)"; }
 i=0
@@ -52,7 +54,7 @@ class Started:
         return self._log.read_text(errors="replace")
 
     def family(self) -> list[psutil.Process]:
-        """The worker, its launcher, and all that is in its sandboxes; without the guardian."""
+        """Return the worker, its launcher and everything in its sandboxes, without the guardian."""
         worker = psutil.Process(self.process.pid)
         found = [worker]
         for child in worker.children(recursive=True):
@@ -61,12 +63,54 @@ class Started:
                     found.append(child)
         return found
 
+    def helpers(self) -> list[psutil.Process]:
+        """Return everything outside sandboxes: worker, guardian, launcher, slots, monitors."""
+        worker, ours = psutil.Process(self.process.pid), os.readlink("/proc/self/ns/pid")
+        found = []
+        for process in (worker, *worker.children(recursive=True)):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{process.pid}/ns/pid") == ours:
+                    found.append(process)
+        return found
+
+
+FREEZERS = {"freezer.state": ("FROZEN", "THAWED"), "cgroup.freeze": ("1", "0")}
+CAN_FREEZE = os.access("/sys/fs/cgroup/freezer", os.W_OK) or os.access("/sys/fs/cgroup/cgroup.procs", os.W_OK)
+
+
+@contextlib.contextmanager
+def frozen_by_cgroup(processes: Collection[psutil.Process]) -> Iterator[None]:
+    """Freeze them in a cgroup of their own, as pausing a service without its sandboxes does."""
+    root = next(path for path in map(Path, ("/sys/fs/cgroup/freezer", "/sys/fs/cgroup")) if path.exists())
+    group = root / f"punctual-test-{os.getpid()}"
+    group.mkdir()
+    switch, (on, off) = next((group / name, words) for name, words in FREEZERS.items() if (group / name).exists())
+    try:
+        for process in processes:
+            (group / "cgroup.procs").write_text(str(process.pid))
+        switch.write_text(on)
+        yield
+    finally:
+        switch.write_text(off)
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                (root / "cgroup.procs").write_text(str(process.pid))
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "nothing is in the test's cgroup")
+        group.rmdir()
+
+
+TOGETHER = {
+    "worker and guardian": suspended,
+    **({"worker and guardian, by cgroup": frozen_by_cgroup} if CAN_FREEZE else {}),
+    "every process outside the sandbox": suspended,
+}
+
 
 @pytest.fixture
 def start(engines: Engines, bucket: None, tmp_path: Path) -> Iterator[Start]:
-    """Starts Celery's processes on the test's own database, each with a log of its own."""
+    """Start Celery's processes on the test's database, each with its own log."""
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}")
-    with ExitStack() as ends:
+    with ExitStack() as stack:
 
         def start(role: str, name: str, lease: float, *words: str) -> Started:
             log = tmp_path / f"{name}.log"
@@ -87,20 +131,10 @@ def start(engines: Engines, bucket: None, tmp_path: Path) -> Iterator[Start]:
                     stdout=output,
                     stderr=output,
                 )
-            ends.callback(end, process)
+            stack.callback(end, process)
             return Started(name, process, log)
 
         yield start
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(30)
-        raise
 
 
 def start_beat_and_workers(start: Start, lease: float, *names: str) -> dict[str, Started]:
@@ -114,7 +148,7 @@ def start_beat_and_workers(start: Start, lease: float, *names: str) -> dict[str,
 @pytest.fixture
 def submit(bucket: None) -> Callable[..., Any]:
     Queue.objects.get_or_create(name="default")
-    secret = new_secret()
+    secret = generate_secret()
     store_token(owner=make_user(), name="test", secret=secret)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
@@ -164,21 +198,35 @@ def database_now() -> datetime:
 
 
 def open_sandbox(worker: Started) -> list[int]:
-    """Descriptors of all that runs inside the worker's sandboxes."""
+    """Open a pidfd for every process inside the worker's sandboxes."""
     ours = os.readlink("/proc/self/ns/pid")
-    inside = [each.pid for each in worker.family() if os.readlink(f"/proc/{each.pid}/ns/pid") != ours]
-    assert inside
-    return [os.pidfd_open(pid) for pid in inside]
+    inside = []
+    for each in worker.family():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/{each.pid}/ns/pid") != ours:
+                inside.append(each)
+    descriptors = open_processes(inside)
+    assert descriptors
+    return descriptors
+
+
+def open_processes(processes: Iterable[psutil.Process]) -> list[int]:
+    """Open a pidfd for each process that has not ended yet."""
+    descriptors = []
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            descriptors.append(os.pidfd_open(process.pid))
+    return descriptors
 
 
 def wait_until_over(descriptors: list[int], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for descriptor in descriptors:
-        assert select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0], "it lives on"
+        assert select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0], "it is still alive"
         os.close(descriptor)
 
 
-def test_a_frozen_worker_loses_its_run_in_time_and_recovers(start: Start, submit: Callable[..., Any]) -> None:
+def test_frozen_worker_loses_its_run_in_time_and_recovers(start: Start, submit: Callable[..., Any]) -> None:
     lease = 9.0
     workers = start_beat_and_workers(start, lease, "one", "two")
     job = submit("frozen", FOREVER)
@@ -187,50 +235,72 @@ def test_a_frozen_worker_loses_its_run_in_time_and_recovers(start: Start, submit
     assert first is not None
     frozen = workers[first.name]
     sandbox = open_sandbox(frozen)
-    stopped: list[psutil.Process] = []
-    try:
-        for _ in range(2):  # once more for what was started meanwhile
-            for process in frozen.family():
-                process.suspend()
-                stopped.append(process)
+    # List the processes twice, to include what they started while being stopped.
+    with suspended(process for _ in range(2) for process in frozen.family()):
         wait_until_over(sandbox, 2 * lease)
         dead_at = database_now()
         first.refresh_from_db()
-        assert dead_at < first.lease_until, "before anybody else may start it"
+        assert dead_at < first.lease_until, "before any other worker may start it"
 
         again = wait_for_success(job)
         assert again.worker is not None
         assert again.worker.name != frozen.name
         written = journal(again)
         assert written[1][-1] < written[2][0], "no two attempts at once"
-        said = LogChunk.objects.filter(execution_id=execution.id).count()
-    finally:
-        for process in stopped:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
+        line_count = LogChunk.objects.filter(execution_id=execution.id).count()
 
     wait_for(
         lambda: Worker.objects.filter(name=frozen.name, incarnation=2, status="online").exists(),
-        "it registered anew",
+        "it registers again",
     )
-    wait_for(lambda: "was given away while it ran" in frozen.log, "its report was refused")
+    wait_for(lambda: "was reassigned while it ran" in frozen.log, "its report was refused")
     final = execution_of(job)
     assert (final.state, final.attempt, final.times_lost, final.tries_used) == ("succeeded", 2, 1, 1)
-    ends = Attempt.objects.filter(execution_id=final.id).order_by("number").values_list("reason", "exit_code")
-    assert list(ends) == [("lost", None), ("exit", 0)], "one finish"
-    assert LogChunk.objects.filter(execution_id=final.id).count() == said, "its log lines were refused, too"
+    outcomes = Attempt.objects.filter(execution_id=final.id).order_by("number").values_list("reason", "exit_code")
+    assert list(outcomes) == [("lost", None), ("exit", 0)], "only one outcome counts"
+    assert LogChunk.objects.filter(execution_id=final.id).count() == line_count, "its log lines were refused as well"
 
-    # Alone it works again; and killed, it leaves nothing behind, its guardian neither.
+    # Resumed it works again; killed, it leaves no process behind, not even its guardian.
     end(next(worker for worker in workers.values() if worker is not frozen).process)
     assert wait_until_it_writes(submit("thawed", FOREVER)).worker_id == first.id
-    family = psutil.Process(frozen.process.pid).children(recursive=True)
-    assert any("guardian_process" in word for each in family for word in each.cmdline())
-    descriptors = [os.pidfd_open(each.pid) for each in family]
+    assert any("guardian_process" in " ".join(each.cmdline()) for each in frozen.helpers())
+    descriptors = open_processes(psutil.Process(frozen.process.pid).children(recursive=True))
     frozen.process.kill()
     wait_until_over(descriptors, 20)
 
 
-def test_a_short_outage_of_postgres_costs_nothing_and_a_long_one_no_try(
+@pytest.mark.parametrize("what", TOGETHER)
+def test_program_ends_with_its_lease_while_worker_and_guardian_are_frozen(
+    start: Start, submit: Callable[..., Any], what: str
+) -> None:
+    lease = 9.0
+    workers = start_beat_and_workers(start, lease, "one", "two")
+    job = submit("frozen together", FOREVER)
+    first = wait_until_it_writes(job).worker
+    assert first is not None
+    frozen = workers[first.name]
+    sandbox = open_sandbox(frozen)
+    helpers = frozen.helpers()
+    assert sum("guardian_process" in " ".join(each.cmdline()) for each in helpers) == 1
+    if what.startswith("worker and guardian"):
+        frozen_parts = ("celery", "guardian_process")
+        helpers = [each for each in helpers if any(part in " ".join(each.cmdline()) for part in frozen_parts)]
+        assert len(helpers) == 2
+    with TOGETHER[what](helpers):
+        wait_until_over(sandbox, 2 * lease)
+        dead_at = database_now()
+        first.refresh_from_db()
+        assert dead_at < first.lease_until, "before any other worker may start it"
+        again = wait_for_success(job)
+        assert again.worker_id != first.id
+        written = journal(again)
+        assert written[1][-1] < written[2][0], "no two attempts at once"
+    wait_for(lambda: Worker.objects.filter(id=first.id, incarnation=2, status="online").exists(), "it registers again")
+    end(next(worker for worker in workers.values() if worker is not frozen).process)
+    assert wait_until_it_writes(submit("thawed", FOREVER)).worker_id == first.id
+
+
+def test_short_outage_of_postgres_costs_nothing_and_long_one_no_try(
     engines: Engines, start: Start, submit: Callable[..., Any]
 ) -> None:
     lease = 15.0
@@ -242,14 +312,8 @@ def test_a_short_outage_of_postgres_costs_nothing_and_a_long_one_no_try(
     connection.close()
 
     server = psutil.Process(engines.postgres.pid)
-    frozen = [server, *server.children(recursive=True)]
-    for process in frozen:
-        process.suspend()
-    try:
-        wait_for(lambda: "The lease was not renewed" in worker.log, "a renewal was given up", seconds=15)
-    finally:
-        for process in frozen:
-            process.resume()
+    with suspended([server, *server.children(recursive=True)]):
+        wait_for(lambda: "Postgres is away" in worker.log, "a renewal was given up", seconds=15)
     done = wait_for_success(str(brief.job_id))
     assert (done.attempt, done.times_lost, done.tries_used) == (1, 0, 1)
     assert execution_of(endless).attempt == 1
@@ -267,8 +331,8 @@ def test_a_short_outage_of_postgres_costs_nothing_and_a_long_one_no_try(
         engines.postgres.start()
     again = wait_for_success(endless)
     assert (again.attempt, again.times_lost, again.tries_used) == (2, 0, 1)
-    ends = Attempt.objects.filter(execution_id=again.id).order_by("number").values_list("reason", flat=True)
-    assert list(ends) == ["released", "exit"]
+    outcomes = Attempt.objects.filter(execution_id=again.id).order_by("number").values_list("reason", flat=True)
+    assert list(outcomes) == ["released", "exit"]
     written = journal(again)
     assert written[1][-1] < written[2][0]
-    assert not ExecutionEvent.objects.filter(name="execution.lost").exists(), "nobody was taken for lost"
+    assert not ExecutionEvent.objects.filter(name="execution.lost").exists(), "no worker was marked lost"

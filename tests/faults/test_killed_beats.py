@@ -1,6 +1,6 @@
 """Beats that are killed with SIGKILL wherever they are: afterwards the auditor can explain every instant.
 
-For minutes instead of seconds: `python -m tests.killing --minutes 5`.
+For minutes instead of seconds: `python -m tools.killing --minutes 5`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import secrets
 
 import pytest
 
-from scheduler_project.embedded.engines import Engines
-from tests.killing.directing import run_killing
+from scheduler_project.localstack.engines.standalone import Engines
+from tools.killing.directing import run_killing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,7 +18,7 @@ SECONDS = 45.0
 
 
 @pytest.mark.timeout(420)
-def test_the_auditor_explains_every_instant_after_beats_were_killed(engines: Engines) -> None:
+def test_verify_explains_every_instant_after_beats_were_killed(engines: Engines) -> None:
     report = run_killing(seconds=SECONDS, seed=secrets.randbelow(2**32))
     print(report.as_text())
     assert report.clean, report.as_text()

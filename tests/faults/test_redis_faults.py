@@ -1,4 +1,4 @@
-"""A real beat while Redis is healthy, wiped, killed, frozen or slow: no instant is a second late, none is missing."""
+"""A real beat while Redis is healthy, wiped, killed, frozen or slow: no instant is late or missing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from django.db import connection, transaction
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from rest_framework.test import APIClient
 
-from jobs import due_window
+from jobs.access.tokens import generate_secret, store_token
+from jobs.db import due_window
 from jobs.models import Execution, Queue, Schedule
-from jobs.services.tokens import new_secret, store_token
-from scheduler_project.embedded.engines import Engines
-from tests.acceptance.stack import ROOT
-from tests.factories import make_job, make_schedule, make_user
-from tests.faults.stalls import watched_stalls
-from tests.waiting import wait_for
+from scheduler_project.localstack.engines.standalone import Engines
+from tests.support.factories import make_job, make_schedule, make_user
+from tests.support.stack import ROOT
+from tests.support.stalls import watched_stalls
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SCHEDULES = 20
 PHASE = timedelta(seconds=8)
-# What the documents promise, whatever happens to Redis.
+# The promise of the documentation, whatever happens to Redis.
 LATEST_SECONDS = 1.0
 REQUESTS = 10
 
 
 @pytest.fixture
 def schedules() -> list[Schedule]:
-    """Each fires every second, at its own fraction of it; nobody runs what they fire."""
+    """Make schedules that fire every second at different fractions; no worker runs the executions."""
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
     job = make_job(max_concurrency=None)
     return [
@@ -51,7 +51,7 @@ def schedules() -> list[Schedule]:
 
 @pytest.fixture
 def beat(engines: Engines, schedules: list[Schedule]) -> Iterator[subprocess.Popen[bytes]]:
-    # Sending this needs Redis every second: firing must not wait with it.
+    # Sending this task needs Redis every second: firing must not wait for it.
     interval, _ = IntervalSchedule.objects.get_or_create(every=1, period="seconds")
     PeriodicTask.objects.create(name="every second", task="jobs.create_partitions", interval=interval)
     beat = subprocess.Popen(
@@ -76,7 +76,7 @@ def database_url() -> str:
 
 def refill() -> None:
     with transaction.atomic():
-        due_window.refill()
+        due_window.refill_window()
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def frozen(engines: Engines) -> Iterator[Callable[[], object]]:
 
 @contextmanager
 def slow(engines: Engines) -> Iterator[Callable[[], object]]:
-    """Answers with up to 300 ms delay, again and again."""
+    """Delay responses repeatedly by up to 300 ms."""
     with redis.Redis.from_url(settings.PUNCTUAL_REDIS_URL) as client:
         yield lambda: client.execute_command("CLIENT", "PAUSE", "300", "ALL")
         client.execute_command("CLIENT", "UNPAUSE")
@@ -148,9 +148,9 @@ def test_no_instant_is_a_second_late(
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_a_request_does_not_notice(engines: Engines, bucket: None, fault: str) -> None:
+def test_request_is_not_delayed(engines: Engines, bucket: None, fault: str) -> None:
     Queue.objects.get_or_create(name="default")
-    secret = new_secret()
+    secret = generate_secret()
     store_token(owner=make_user(), name="test", secret=secret)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")

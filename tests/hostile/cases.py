@@ -1,16 +1,16 @@
-"""The table of hostile programs: what each is given, how it must end, and what must be seen from outside.
+"""Table of hostile programs: inputs, expected outcome and expected observations from outside.
 
-`holds` is the number of things that the program itself must find impossible; a program that says ESCAPED has won,
-whatever else it says. What holds for all of them (nothing left, no secret printed, no decoy visited) is in `stage`.
+`holds` is the number of attempts that the program must report as impossible; a program that prints ESCAPED fails the
+test. The checks for all programs (nothing left, no secret printed, no decoy visited) are in `stage`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from jobs import conf
-from workers.outputs import Collected
-from workers.sandbox import EndReason, Limits, Outcome
-from workers.sandbox.cgroup_v2 import SLOT_BYTES
+from jobs.domain import limits as conf
+from workers.run.outputs import CollectedOutputs
+from workers.sandbox.cgroups.files import SLOT_MEMORY_BYTES
+from workers.sandbox.values import ExitReason, Limits, Outcome
 
 MEBIBYTE = 1024 * 1024
 INODES = 200_000
@@ -23,7 +23,7 @@ LIMITS = Limits(
     open_files=256,
     output_bytes=4 * MEBIBYTE,
 )
-EXIT, TIMEOUT, OUT_OF_MEMORY = (EndReason.EXIT,), (EndReason.TIMEOUT,), (EndReason.OUT_OF_MEMORY,)
+EXIT, TIMEOUT, OUT_OF_MEMORY = (ExitReason.EXIT,), (ExitReason.TIMEOUT,), (ExitReason.OUT_OF_MEMORY,)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Seen:
     stdout: bytes
     stderr: bytes
     files: Mapping[str, bytes]
-    collected: Collected
+    collected: CollectedOutputs
     most_processes: int
     limits: Limits
     cgroup: bool
@@ -47,15 +47,15 @@ def nothing(seen: Seen) -> None:
 class Case:
     program: str
     holds: int | None = None
-    ends: tuple[EndReason, ...] = EXIT
+    ends: tuple[ExitReason, ...] = EXIT
     limits: Limits = LIMITS
     check: Callable[[Seen], None] = nothing
-    counted: bool = False  # its processes are counted from outside meanwhile
-    then: str | None = None  # the next program in the same place
+    counted: bool = False  # its processes are counted from outside
+    then: str | None = None  # the next program in the same slot
     then_holds: int = 1
-    beside: bool = False  # the next program runs as soon as this one says "taken", which ends after it
+    concurrent: bool = False  # `then` runs while this one does, once it has printed "taken"
     given_input: bool = False
-    sharing: bool = True  # as slots do where the host lets them
+    sharing: bool = True  # if the host allows it
     check_then: Callable[[Seen], None] = nothing
 
     @property
@@ -72,11 +72,11 @@ class Case:
 
 
 def few_processes(seen: Seen) -> None:
-    assert 1 < seen.most_processes <= seen.limits.processes + 1, seen.most_processes  # and bubblewrap's pid 1
+    assert 1 < seen.most_processes <= seen.limits.processes + 1, seen.most_processes  # plus bubblewrap's pid 1
 
 
 def memory_stayed_small(seen: Seen) -> None:
-    most = seen.limits.memory_bytes + seen.limits.disk_bytes + SLOT_BYTES
+    most = seen.limits.memory_bytes + seen.limits.disk_bytes + SLOT_MEMORY_BYTES
     if seen.cgroup:
         assert (seen.outcome.peak_memory_bytes or 0) <= most
 
@@ -172,7 +172,7 @@ CASES = [
         "fork_bomb.py",
         None,
         TIMEOUT,
-        replace(SHORT, wall_seconds=1, memory_bytes=256 * MEBIBYTE),  # its processes alone must not be too much
+        replace(SHORT, wall_seconds=1, memory_bytes=256 * MEBIBYTE),  # its processes alone must not exceed the limit
         few_processes,
         counted=True,
         then="find_room.py",
@@ -263,14 +263,14 @@ CASES = [
     Case("memory_file_program.py", 1),
     Case("deleted_directory.py", 3),
     Case("symlinks_everywhere.py", 1, check=no_files, then="find_files.py", then_holds=4),
-    Case("watchers.py", 2, (EndReason.KILLED,), then="watch_one.py", beside=True),
-    # what one run leaves for the next
+    Case("watchers.py", 2, (ExitReason.KILLED,), then="watch_one.py", concurrent=True),
+    # leftovers of one run for the next
     Case("leave_files.py", 1, then="find_files.py", then_holds=4),
     Case("leave_ipc.py", 1, then="find_ipc.py", then_holds=5),
     Case("leave_sockets.py", 1, then="find_sockets.py", then_holds=10),
     Case("leave_flow_label.py", 1, then="find_traces.py", then_holds=10),
     Case("leave_circle.py", 1, then="find_traces.py", then_holds=10),
-    # on hosts where slots can share nothing, each run has all of its sandbox to itself
+    # without shared slots, each run has a sandbox of its own
     Case("program_of_pid_1.py", 7, sharing=False),
     Case("read_secrets.py", 1, sharing=False),
     Case("read_host_files.py", 18, sharing=False),

@@ -1,4 +1,4 @@
-"""Each program runs for a worker that is root and for one that is an ordinary user; how many did is said at the end."""
+"""Runs each program for a root worker and for an ordinary user's, and prints the counts at the end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import pytest
 
 from tests.hostile.cases import CASES
 from tests.hostile.decoys import make_secret
-from tests.worker_process import ORDINARY_ID, WorkerProcess
-from workers.sandbox import find_bwrap
+from tests.support.worker_process import ORDINARY_ID, WorkerProcess
+from workers.sandbox.bubblewrap.command_line import find_bwrap
 
 FILES = (
     "tests/hostile",
-    "tests/integration/sandbox/driving.py",
-    "workers/masking.py",
-    "workers/outputs.py",
-    "jobs/conf.py",
-    "jobs/errors.py",
-    "jobs/protocol.py",
-    "jobs/states.py",
-    "jobs/storable.py",
+    "workers/run/masking.py",
+    "workers/run/outputs.py",
+    "jobs/domain/limits.py",
+    "jobs/domain/errors.py",
+    "jobs/domain/worker_protocol.py",
+    "jobs/domain/states.py",
+    "jobs/domain/text_validation.py",
 )
 WORKERS = (0, ORDINARY_ID) if os.getuid() == 0 else (os.getuid(),)
 RAN = pytest.StashKey[dict[int, set[str]]]()
@@ -34,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", params=WORKERS, ids=["root" if uid == 0 else "user" for uid in WORKERS])
 def worker(request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
-    """Its environment holds a secret from its first instruction on, as that of a real worker does."""
+    """Start a worker process with a secret in its initial environment, as a real worker has."""
     secret = {"DECOY_SECRET": make_secret(), "DATABASE_URL": f"postgres://worker:{make_secret()}@127.0.0.1/punctual"}
     with WorkerProcess(
         "tests.hostile.stage", uid=request.param, files=FILES, bwrap=find_bwrap(), environment=secret
@@ -44,14 +43,14 @@ def worker(request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A stage in which no program ran under one of the users has shown nothing."""
+    """Fail if no program ran under one of the users."""
     ran = session.config.stash[RAN]
     if not session.config.option.collectonly and any(not names for names in ran.values()) and not _selected(session):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _selected(session: pytest.Session) -> bool:
-    """By hand somebody may choose a single test."""
+    """Return whether all tests were selected."""
     option = session.config.option
     return bool(option.keyword or option.markexpr) or any(
         "::" in argument or argument.endswith(".py") for argument in session.config.args
@@ -59,10 +58,10 @@ def _selected(session: pytest.Session) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    told = [
-        f"{len(names)} as uid 65534 for a root worker" if uid == 0 else f"{len(names)} as uid {uid}"
+    counts = [
+        f"{len(names)} as users of their own for a root worker" if uid == 0 else f"{len(names)} as uid {uid}"
         for uid, names in config.stash[RAN].items()
     ]
     if os.getuid() != 0:
-        told.append("none for a root worker, because this is not root")
-    terminalreporter.write_line(f"hostile programs: {', '.join(told)} (of {len(CASES)})")
+        counts.append("none for a root worker, because this is not root")
+    terminalreporter.write_line(f"hostile programs: {', '.join(counts)} (of {len(CASES)})")

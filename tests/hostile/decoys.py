@@ -1,4 +1,4 @@
-"""What hostile programs would like to reach, made up: servers that count visits, secrets that nobody may print."""
+"""Decoys for hostile programs: servers that count visits, secrets that must not be printed."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def make_secret() -> str:
 
 @dataclass
 class Server:
-    """Accepts and counts; it speaks no protocol, because nobody must come as far as that."""
+    """Server that only accepts and counts connections."""
 
     listener: socket.socket
     visits: int = 0
@@ -46,12 +46,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Decoys:
-    """The addresses are what the programs are told; `worker_secret` is in this process's environment and memory."""
+    """Addresses for the programs; `worker_secret` is in this process's environment and memory."""
 
     servers: dict[str, Server]
     arguments: dict[str, str]
     secret_file: Path
-    input_file: Path  # what some programs are given as standard input
+    input_file: Path  # standard input of some programs
 
     def visits(self) -> dict[str, int]:
         return {name: server.visits for name, server in self.servers.items() if server.visits}

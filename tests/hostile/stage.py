@@ -1,6 +1,6 @@
-"""Plays one hostile program in the real sandbox and looks at the host before and after it.
+"""Runs one hostile program in the real sandbox and inspects the host before and after it.
 
-It runs in a worker process of its own, as root and as an ordinary user, hence the standard library only.
+It runs in a separate worker process, as root and as an ordinary user, hence the standard library only.
 """
 
 import dataclasses
@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from jobs.protocol import StoredOutput
+from jobs.domain.worker_protocol import StoredOutput
 from tests.hostile.cases import CASES, INODES, Case, Seen
 from tests.hostile.decoys import SECRET, Decoys, decoys, make_secret
-from tests.integration.sandbox.driving import PATH, children, processes_in_namespace_of, slot_cgroups
-from tests.waiting import eventually
-from tests.worker_process import serve
-from workers.outputs import collect_outputs
-from workers.sandbox import Host, InputFile, Limits, Program, Run, Sandbox, Stream, detect_host
+from tests.support.driving import PATH, children, processes_in_namespace_of, slot_cgroups
+from tests.support.waiting import eventually
+from tests.support.worker_process import serve
+from workers.run.outputs import collect_outputs
+from workers.sandbox.host import Host, detect_host
+from workers.sandbox.run import Run
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.values import InputFile, Limits, Program, Stream
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHONS = ("/usr/local/bin/python3", "/usr/bin/python3")
@@ -31,10 +34,10 @@ VICTIM_LIMITS = Limits(wall_seconds=600, memory_bytes=2**26, disk_bytes=2**20, c
 
 @dataclass
 class Watched:
-    """What was seen of a run from outside while it lasted."""
+    """Observations of a run from outside while it lasted."""
 
     run: Run
-    namespace: int
+    namespace: int  # keeps the namespace open, so that its number is not reused
     most_processes: int = 0
     streams: dict[Stream, bytearray] = field(default_factory=lambda: {stream: bytearray() for stream in Stream})
 
@@ -67,25 +70,25 @@ class Stage:
         case = next(case for case in CASES if case.name == name)
         seen = self._run(case.program, case)
         case.check(seen)
-        if case.then is not None and not case.beside:
+        if case.then is not None and not case.concurrent:
             case.check_then(self._run(case.then, case.following()))
         return {"uid": seen.receipt["uid"]}
 
     def end(self) -> None:
-        """Nothing that anybody did reached the run of somebody else, and nothing stays."""
+        """Check that the other run was not affected and that nothing remains."""
         pid = self._victim.pid
-        assert processes_in_namespace_of(pid) > 0, "the other run lives"
+        assert processes_in_namespace_of(pid) > 0, "the other run is alive"
         self._closing.close()
         assert bytes(self._victim_said) == b"ready\n"
-        assert eventually(lambda: children(os.getpid()) == []), "no process is left"
-        assert slot_cgroups(os.getpid()) == [], "no cgroup is left"
+        assert eventually(lambda: children(os.getpid()) == []), "no process remains"
+        assert slot_cgroups(os.getpid()) == [], "no cgroup remains"
 
     def _run(self, program: str, case: Case) -> Seen:
         watched: list[Watched] = []
 
-        def look(run: Run) -> None:
+        def observe(run: Run) -> None:
             assert os.stat(f"/proc/{run.pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
-            watched.append(Watched(run, os.stat(f"/proc/{run.pid}/ns/pid").st_ino))
+            watched.append(Watched(run, os.open(f"/proc/{run.pid}/ns/pid", os.O_RDONLY)))
 
         shelf: dict[str, bytes] = {}
 
@@ -100,7 +103,7 @@ class Stage:
                 given = opened.enter_context(self._decoys.input_file.open("rb"))
                 made = dataclasses.replace(made, stdin=given.fileno())
             sandbox = self._sandbox if case.sharing else self._unshared
-            run = opened.enter_context(sandbox.start(made, case.limits, look))
+            run = opened.enter_context(sandbox.start(made, case.limits, observe))
             self._running.append(run)
             opened.callback(self._running.remove, run)
             counter = threading.Thread(target=watched[0].count, daemon=True)
@@ -110,7 +113,7 @@ class Stage:
 
             def record(stream: Stream, data: bytes) -> None:
                 watched[0].record(stream, data)
-                if case.beside and watched[0].streams[Stream.STDOUT].endswith(b"taken\n"):
+                if case.concurrent and watched[0].streams[Stream.STDOUT].endswith(b"taken\n"):
                     try:
                         case.check_then(self._run(case.then or "", case.following()))
                     finally:
@@ -129,7 +132,10 @@ class Stage:
             cgroup=self._host.cgroup_mode != "none",
             receipt=outcome.receipt,
         )
-        self._judge(case, seen, watched[0].namespace)
+        try:
+            self._judge(case, seen, os.fstat(watched[0].namespace).st_ino)
+        finally:
+            os.close(watched[0].namespace)
         return seen
 
     def _program(self, name: str, limits: Limits, opened: ExitStack) -> Program:
@@ -151,25 +157,25 @@ class Stage:
         return Program((self._python, "-BES", "/work/program.py", json.dumps(known)), PATH, files)
 
     def _judge(self, case: Case, seen: Seen, namespace: int) -> None:
-        """What holds for every program."""
-        said = seen.stdout + seen.stderr
-        shown = said[-4000:].decode(errors="replace")
-        assert b"ESCAPED" not in said, shown
-        printed = said + b"".join(seen.files.values())
+        """Check what applies to every program."""
+        output = seen.stdout + seen.stderr
+        shown = output[-4000:].decode(errors="replace")
+        assert b"ESCAPED" not in output, shown
+        printed = output + b"".join(seen.files.values())
         assert not SECRET.search(printed.decode(errors="replace")), shown
         assert seen.outcome.reason in case.ends, f"{seen.outcome}\n{shown}"
         if case.holds is not None:
             assert seen.outcome.exit_code in (0, None), f"{seen.outcome}\n{shown}"
             assert seen.stdout.count(b"held ") == case.holds, f"{seen.stdout.count(b'held ')} verdicts\n{shown}"
-        assert _processes_in(namespace) == [], "no process is left"
-        assert self._strangers() == set(), "no process is left in a cgroup"
-        assert self._decoys.visits() == {}, "nobody came"
-        assert processes_in_namespace_of(self._victim.pid) == 2, "the other run lives"
+        assert _processes_in(namespace) == [], "no process remains"
+        assert self._strangers() == set(), "no process remains in a cgroup"
+        assert self._decoys.visits() == {}, "no decoy was visited"
+        assert processes_in_namespace_of(self._victim.pid) == 2, "the other run is alive"
         before, self._facts = self._facts, self._host_facts()
-        assert before == self._facts, "the host is as before"
+        assert before == self._facts, "the host is unchanged"
 
     def _strangers(self) -> set[int]:
-        """Processes in the cgroups that are neither slots nor of a run that lasts."""
+        """Return processes in the cgroups that belong neither to slots nor to the other run."""
         slots = {slot for launcher in children(os.getpid()) for slot in children(launcher)}
         lasting = {run.pid for run in (self._victim, *self._running)}
         known = {monitor for slot in slots for monitor in children(slot) if lasting & set(children(monitor))}
@@ -228,7 +234,7 @@ def main() -> int:
     in_memory = make_secret().encode()
     host = detect_host()
     with tempfile.TemporaryDirectory(prefix="punctual-decoys-") as name:
-        Path(name).chmod(0o755)  # others may look, and must not get there
+        Path(name).chmod(0o755)  # world-readable, but must be unreachable
         with decoys(Path(name)) as found:
             stage = Stage(host, found)
             serve(lambda name: stage.end() if name == "end" else stage.play(name))

@@ -1,4 +1,4 @@
-"""Whatever a program leaves, also while it changes: only plain files come out, exact, within the caps, at once."""
+"""Output collection from random and changing trees: only plain files, exact and within the caps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jobs import conf
-from jobs.protocol import StoredOutput
-from jobs.storable import is_safe_path
+from jobs.domain import limits
+from jobs.domain.text_validation import is_safe_path
+from jobs.domain.worker_protocol import StoredOutput
 from tests.hostile.conftest import WORKERS
 from tests.hostile.trees import Kind, Node, expected, make, remove, trees
-from workers import outputs
-from workers.outputs import Collected, collect_outputs
+from workers.run import outputs
+from workers.run.outputs import CollectedOutputs, collect_outputs
 
 SECRET = b"what the worker keeps to itself"
 fuzzed = settings(
@@ -36,7 +36,7 @@ fuzzed = settings(
 
 @contextlib.contextmanager
 def left_behind(nodes: Sequence[Node]) -> Iterator[int]:
-    """A descriptor of `out` on a tmpfs, as in a sandbox, with a secret beside it."""
+    """Return a descriptor of `out` on a tmpfs, as in a sandbox, with a secret next to it."""
     base = Path(tempfile.mkdtemp(prefix="punctual-collector-", dir="/dev/shm"))
     try:
         (base / "secret").write_bytes(SECRET)
@@ -53,7 +53,7 @@ def left_behind(nodes: Sequence[Node]) -> Iterator[int]:
 
 @pytest.fixture(scope="module", params=WORKERS, ids=["root" if uid == 0 else "user" for uid in WORKERS], autouse=True)
 def _as_worker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Modes mean nothing to root: as root it is tried as an ordinary user, too."""
+    """File modes do not restrict root, so as root also try as an ordinary user."""
     before = os.geteuid()
     os.seteuid(request.param)
     yield
@@ -74,7 +74,7 @@ def not_for_ever(seconds: int = 30) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def collect(descriptor: int) -> tuple[dict[str, bytes], Collected]:
+def collect(descriptor: int) -> tuple[dict[str, bytes], CollectedOutputs]:
     files: dict[str, bytes] = {}
 
     def store(output: StoredOutput, body: IO[bytes]) -> None:
@@ -95,10 +95,10 @@ def collect(descriptor: int) -> tuple[dict[str, bytes], Collected]:
 @given(trees(), st.sampled_from([2, 1000]), st.sampled_from([500, 2**30]))
 @example([Node(b"link", Kind.SYMLINK, target=b"../secret"), Node(b"hard", Kind.HARD_LINK)], 1000, 2**30)
 @example([Node(b"zero", Kind.DEVICE), Node(b"wait", Kind.FIFO), Node(b"result.json", Kind.FIFO)], 1000, 2**30)
-def test_exactly_the_plain_files_come_out(nodes: list[Node], most_files: int, most_bytes: int) -> None:
+def test_only_plain_files_are_collected(nodes: list[Node], most_files: int, most_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch, left_behind(nodes) as descriptor:
-        patch.setattr(conf, "MAX_OUTPUT_FILES", most_files)
-        patch.setattr(conf, "MAX_OUTPUT_BYTES", most_bytes)
+        patch.setattr(limits, "MAX_OUTPUT_FILES", most_files)
+        patch.setattr(limits, "MAX_OUTPUT_BYTES", most_bytes)
         open_before = set(os.listdir("/proc/self/fd"))
         files, collected = collect(descriptor)
         assert set(os.listdir("/proc/self/fd")) == open_before
@@ -119,8 +119,8 @@ CHANGES = ["swap", "shorten", "lengthen", "remove", "make"]
 
 @settings(fuzzed, max_examples=30)
 @given(trees(), st.lists(st.sampled_from(CHANGES), min_size=1, max_size=8))
-def test_nothing_else_comes_out_while_it_changes(nodes: list[Node], changes: list[str]) -> None:
-    """It cannot be so after a run, which is over when nothing of it is left; but let that not be what we stand on."""
+def test_concurrent_changes_add_no_outputs(nodes: list[Node], changes: list[str]) -> None:
+    """Nothing can change `out` after a run, as all its processes are gone; the collector must not rely on it."""
     nodes = [*nodes, Node(b"z-first", Kind.FILE, content=b"first"), Node(b"z-second", Kind.FILE, content=b"second")]
     with left_behind(nodes) as descriptor:
         stop = threading.Event()

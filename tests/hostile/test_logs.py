@@ -1,4 +1,4 @@
-"""What hostile programs write arrives byte for byte, disturbs nobody, and steers no terminal."""
+"""Logs of hostile programs: stored byte for byte, without effect on other runs or terminals."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.protocol import Chunk, Progress
+from jobs.domain.worker_protocol import Chunk, Progress
 from tests.hostile.cases import LIMITS, MEBIBYTE
 from tests.hostile.stage import PROGRAMS, PYTHONS
-from tests.integration.sandbox.driving import PATH, execute
-from tests.waiting import eventually
-from workers import log_stream
-from workers.log_stream import LogFlusher, LogStream
-from workers.sandbox import EndReason, InputFile, Outcome, Program, Sandbox, detect_host
+from tests.support.driving import PATH, execute
+from tests.support.waiting import eventually
+from workers.run import log_stream
+from workers.run.log_stream import LogFlusher, LogStream
+from workers.sandbox.host import detect_host
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.values import ExitReason, InputFile, Outcome, Program
 
-SHOW = "import sys; from cli.terminal import write_log_bytes; write_log_bytes([sys.stdin.buffer.read()])"
+SHOW = (
+    "import sys; from punctual_cli.output.terminal import write_log_bytes; write_log_bytes([sys.stdin.buffer.read()])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 class Sink:
-    """The control plane's end: it takes chunks once it may."""
+    """A control plane that accepts chunks once it is allowed to."""
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
@@ -63,7 +67,7 @@ def run_into(sandbox: Sandbox, name: str, log: LogStream, *, output: int) -> Out
         return outcome
 
 
-def test_an_injected_log_is_stored_exactly_and_shown_harmless(sandbox: Sandbox) -> None:
+def test_injected_log_is_stored_exactly_and_escaped(sandbox: Sandbox) -> None:
     sink = Sink()
     sink.may_take.set()
     assert run_into(sandbox, "log_injection.py", LogStream(sink.send), output=MEBIBYTE).exit_code == 0
@@ -78,7 +82,7 @@ def test_an_injected_log_is_stored_exactly_and_shown_harmless(sandbox: Sandbox) 
         assert evidence in shown
 
 
-def test_a_line_without_end_is_cut_between_characters(sandbox: Sandbox) -> None:
+def test_endless_line_is_split_between_characters(sandbox: Sandbox) -> None:
     sink = Sink()
     sink.may_take.set()
     assert run_into(sandbox, "log_huge_line.py", LogStream(sink.send), output=4 * MEBIBYTE).exit_code == 0
@@ -86,7 +90,7 @@ def test_a_line_without_end_is_cut_between_characters(sandbox: Sandbox) -> None:
     assert all(chunk.data.decode() for chunk in sink.chunks)
 
 
-def test_a_flood_that_nobody_takes_stops_neither_other_runs_nor_their_logs(sandbox: Sandbox) -> None:
+def test_log_flood_does_not_stop_other_runs_or_their_logs(sandbox: Sandbox) -> None:
     flooded, quiet = Sink(), Sink()
     quiet.may_take.set()
     flusher = LogFlusher()
@@ -101,7 +105,7 @@ def test_a_flood_that_nobody_takes_stops_neither_other_runs_nor_their_logs(sandb
         logs[1].write("stdout", b"a word\n")
         logs[1].flush()
         assert quiet.bytes_of("stdout") == b"a word\n"
-        assert ended == [], "it is held up at its pipe"
+        assert ended == [], "it blocks at its pipe"
         assert logs[0].pending_bytes <= log_stream.MAX_PENDING_BYTES + log_stream.CHUNK_BYTES
     finally:
         flooded.may_take.set()
@@ -110,7 +114,7 @@ def test_a_flood_that_nobody_takes_stops_neither_other_runs_nor_their_logs(sandb
         flood.join(60)
         flusher.stop()
     (outcome,) = ended
-    assert (outcome.reason, outcome.exit_code, outcome.output_truncated) == (EndReason.EXIT, 0, True)
+    assert (outcome.reason, outcome.exit_code, outcome.output_truncated) == (ExitReason.EXIT, 0, True)
     assert len(flooded.bytes_of("stdout")) == cap
 
 
@@ -128,7 +132,7 @@ def on_a_terminal(data: bytes) -> str:
         showing = subprocess.Popen([sys.executable, "-c", SHOW], stdin=given, stdout=theirs)
     os.close(theirs)
     seen = b""
-    with suppress(OSError):  # how a terminal that nobody holds any more ends
+    with suppress(OSError):  # the other end of the terminal is closed
         while piece := os.read(ours, 4096):
             seen += piece
     os.close(ours)

@@ -1,4 +1,4 @@
-"""Random trees as a stranger might leave them, made on a real file system, and what must come out of them."""
+"""Random output trees of untrusted programs on a real file system, and the expected outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(Enum):
     SPARSE = auto()
     DIRECTORY = auto()
     SYMLINK = auto()
-    HARD_LINK = auto()  # to the secret, which is outside
+    HARD_LINK = auto()  # to the secret outside
     FIFO = auto()
     SOCKET = auto()
     DEVICE = auto()  # endless; only root can make one
@@ -60,7 +60,7 @@ ODD_NAMES = [
 
 @st.composite
 def names(draw: st.DrawFn) -> bytes:
-    """What a directory can hold: anything but NUL and slashes."""
+    """Generate any name that a directory can contain: anything but NUL and slashes."""
     made = st.one_of(st.binary(min_size=1, max_size=12), st.text(min_size=1, max_size=8).map(_encoded))
     name = draw(st.one_of(st.sampled_from(ODD_NAMES), made))
     name = name.replace(b"/", b"_").replace(b"\0", b"_")
@@ -112,7 +112,7 @@ def trees(draw: st.DrawFn) -> list[Node]:
 
 
 def make(nodes: Sequence[Node], directory: int, secret: Path) -> None:
-    """By descriptor, because paths may be longer than a call takes."""
+    """Create by descriptor, because paths may exceed the limit of a system call."""
     for node in nodes:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if node.kind in (Kind.FILE, Kind.SPARSE):
@@ -142,12 +142,12 @@ def make(nodes: Sequence[Node], directory: int, secret: Path) -> None:
 
 
 def _bind(name: bytes, directory: int) -> None:
-    with socket.socket(socket.AF_UNIX) as listening, contextlib.suppress(OSError):  # a path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.suppress(OSError):  # the path of a socket must be short
         listening.bind(f"/proc/self/fd/{directory}/".encode() + name)
 
 
 def expected(nodes: Sequence[Node], prefix: str = "", levels: int = MOST_LEVELS) -> Iterator[tuple[str, bytes]]:
-    """The files that may come out, in their order, told from the plan alone."""
+    """Return the expected files in order, computed from the plan alone."""
     for node in sorted(nodes, key=lambda node: os.fsdecode(node.name)):
         try:
             name = node.name.decode()
@@ -165,7 +165,7 @@ def expected(nodes: Sequence[Node], prefix: str = "", levels: int = MOST_LEVELS)
 
 
 def remove(directory: Path) -> None:
-    """Whatever the modes are."""
+    """Remove a tree whatever its modes are."""
     for found, directories, _ in os.walk(os.fsencode(directory)):
         for name in directories:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A stack of its own: what is stopped here is missed by nobody else."""
+"""A separate stack, whose object store the tests stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.conftest import started_stack
-from tests.acceptance.stack import Stack
+from tests.support.stack import Stack
 
 
 @pytest.fixture(scope="session")

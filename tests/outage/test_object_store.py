@@ -1,6 +1,6 @@
-"""The object store is away for two minutes, first frozen and then stopped, while everything else goes on.
+"""The object store is away for two minutes, first frozen and then stopped, while everything else continues.
 
-It costs time: no try, no second run, nothing half-stored; and whoever needs it for an answer is told to come again.
+This costs time, but no try, no second run and no partial object; requests that need the store get 503.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.stack import Stack
-from tests.waiting import wait_for
+from tests.support.stack import Stack
+from tests.support.waiting import wait_for
 
 AWAY_SECONDS = 120.0
-# Of these: it takes requests and does not answer them.
+# For this part of the outage it accepts requests and does not respond.
 FROZEN_SECONDS = 40.0
 STORE = "seaweedfs"
-# What runs that have waited may take once it is back.
+# For the delayed runs once it is back.
 BACK_SECONDS = 45.0
-# Twice what one answer of the store is waited for, and what a busy machine adds.
+# Twice the timeout of the store, plus a margin for a busy machine.
 REFUSED_WITHIN_SECONDS = 30.0
-# Long enough that the store is away when it ends.
+# Long enough to finish during the outage.
 LEAVES_A_FILE = "echo ran; sleep 10; echo left > out/file"
 
 
 @pytest.mark.timeout(300)
-def test_two_minutes_without_the_object_store_cost_nothing_but_time(stack: Stack) -> None:
+def test_two_minutes_without_the_object_store_cost_only_time(stack: Stack) -> None:
     cached = _program(stack)
     assert stack.wait_for_end(stack.submit(name="first", **cached))["status"] == "succeeded"
     warm = stack.submit(name="warm", **cached, schedules=[{"every_seconds": 15}])
@@ -71,13 +71,13 @@ def test_two_minutes_without_the_object_store_cost_nothing_but_time(stack: Stack
 
 @contextmanager
 def _away(stack: Stack) -> Iterator[Callable[[], None]]:
-    """Yields what waits until it was frozen long enough and then stops it; ends when it is back, two minutes later."""
+    """Freeze the store; yield a function that later stops it; return when it is back, two minutes later."""
     supervisor, began = stack.supervisor, time.monotonic()
     stack.process(STORE).suspend()
 
     def stop() -> None:
         _wait_until(began + FROZEN_SECONDS)
-        # It is killed: whoever is frozen does not hear that it is asked to end.
+        # SIGKILL: a frozen process handles no other signal.
         supervisor.stop([STORE], seconds=30)
 
     try:
@@ -94,12 +94,12 @@ def _wait_until(moment: float) -> None:
 
 
 def _program(stack: Stack) -> dict[str, Any]:
-    """One that no worker has seen."""
+    """Return a program that no worker has cached."""
     return {"runtime": "bash", "artifact": stack.upload(f"echo ran # {secrets.token_hex(8)}\n".encode())}
 
 
 def _is_refused(stack: Stack, body: dict[str, Any]) -> None:
-    """Within the client's patience, with what to do about it, and nothing of it is kept."""
+    """Assert 503 within the client's timeout, with advice, and that nothing is stored."""
     answer = stack.api.post("/jobs", json=body, timeout=REFUSED_WITHIN_SECONDS)
     assert (answer.status_code, answer.headers["Content-Type"]) == (503, "application/problem+json"), answer.text
     assert int(answer.headers["Retry-After"]) > 0
@@ -113,7 +113,7 @@ def _statuses(stack: Stack, job: dict[str, Any]) -> list[str]:
 
 
 def _ending(stack: Stack, execution: dict[str, Any]) -> tuple[object, ...]:
-    """How it ended, the tries that it used up, its attempts, and what its runs said."""
+    """Return the outcome, the tries used, the reasons of its attempts, and its logs."""
     attempts = stack.api.get(f"/executions/{execution['id']}/attempts").raise_for_status().json()["results"]
     ends = [attempt["reason"] for attempt in attempts]
     return execution["status"], execution["reason"], execution["tries_used"], ends, stack.log(execution)

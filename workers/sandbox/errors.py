@@ -1,9 +1,9 @@
-"""What can go wrong around a run; the message is always one sentence that says what to do."""
+"""Errors of the sandbox; every message is one sentence with what to do."""
 
 
 class SandboxUnavailable(Exception):
-    """This host cannot isolate programs, so this worker must not run any."""
+    """This host cannot isolate programs, so its workers must not run any."""
 
 
 class SandboxError(Exception):
-    """This one sandbox could not be built; nothing of the program ran."""
+    """One sandbox could not be built; its program did not run."""

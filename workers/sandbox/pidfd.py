@@ -1,14 +1,14 @@
-"""Waiting for and killing a process by descriptor, which unlike a pid is never someone else's."""
+"""Wait for and kill processes by pidfd, which unlike a pid is never reused."""
 
 import contextlib
 import select
 import signal
 
-DYING_SECONDS = 10.0  # how long the kernel may take to end a killed pid namespace
+EXIT_TIMEOUT_SECONDS = 10.0  # how long the kernel may take to end a killed pid namespace
 
 
-def is_over(pidfd: int, seconds: float) -> bool:
-    """Wait at most so long; for pid 1 of a pid namespace, over means that nothing in it is left."""
+def wait_for_exit(pidfd: int, seconds: float) -> bool:
+    """Return whether the process exits in time; after pid 1 of a pid namespace, all its processes are gone."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
@@ -21,4 +21,4 @@ def kill(pidfd: int) -> None:
 
 def kill_and_wait(pidfd: int) -> bool:
     kill(pidfd)
-    return is_over(pidfd, DYING_SECONDS)
+    return wait_for_exit(pidfd, EXIT_TIMEOUT_SECONDS)

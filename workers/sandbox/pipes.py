@@ -1,6 +1,6 @@
-"""The pipes between a worker and one sandbox.
+"""Pipes between the worker and one sandbox.
 
-Invariant: the worker's ends never block, and the far ends are closed here as soon as bubblewrap has them.
+Invariant: the worker's ends never block, and its copies of the far ends are closed once bubblewrap has them.
 """
 
 import contextlib
@@ -18,26 +18,32 @@ class Pipes:
     stderr_far: int
     progress: int  # the program's descriptor 3
     progress_far: int
-    status: int  # bubblewrap writes what became of the program
+    status: int  # bubblewrap writes the program's exit code
     status_far: int
     hold: int  # the program starts when a byte is written here
-    hold_far: int
+    hold_far: int  # open for reading and writing, so that only a byte starts the program, not the worker's exit
 
     @classmethod
     def open(cls, owner: int | None) -> "Pipes":
-        """`owner` is the uid that the program has on this host, if not the worker's."""
+        """`owner`: the program's uid on this host, if it is not the worker's."""
         pairs: list[int] = []
         try:
-            for _ in range(5):
+            for _ in range(4):
                 pairs += os.pipe2(os.O_CLOEXEC)
+            reader, hold = os.pipe2(os.O_CLOEXEC)
+            pairs.append(hold)
+            try:
+                pairs.append(os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC))
+            finally:
+                os.close(reader)
             if owner is not None:
                 for descriptor in (pairs[1], pairs[3], pairs[5]):
-                    os.fchown(descriptor, owner, -1)  # else opening /dev/stdout and its like is refused to it
+                    os.fchown(descriptor, owner, -1)  # otherwise the program cannot open /dev/stdout
         except OSError:
             for descriptor in pairs:
                 os.close(descriptor)
             raise
-        stdout, stdout_far, stderr, stderr_far, progress, progress_far, status, status_far, hold_far, hold = pairs
+        stdout, stdout_far, stderr, stderr_far, progress, progress_far, status, status_far, hold, hold_far = pairs
         for descriptor in (stdout, stderr, progress, status):
             os.set_blocking(descriptor, False)
         far = {"stdout_far": stdout_far, "stderr_far": stderr_far, "progress_far": progress_far}
@@ -45,7 +51,7 @@ class Pipes:
         return cls(**near, **far, status=status, status_far=status_far, hold=hold, hold_far=hold_far)
 
     def release(self) -> None:
-        # a sandbox that died while it waited is reported by its pidfd
+        # the pidfd reports a sandbox that has already died
         with contextlib.suppress(BrokenPipeError):
             os.write(self.hold, b"\n")
 
@@ -59,7 +65,7 @@ class Pipes:
 
 
 def read_chunk(descriptor: int) -> bytes | None:
-    """Return what is there now, b"" at the end of the stream, None if there is nothing yet."""
+    """Return the available bytes, b"" at the end of the stream, None if there are none yet."""
     try:
         return os.read(descriptor, CHUNK_BYTES)
     except BlockingIOError:
@@ -67,7 +73,7 @@ def read_chunk(descriptor: int) -> bytes | None:
 
 
 def read_all(descriptor: int) -> bytes:
-    """Return all that was written so far."""
+    """Return everything written so far."""
     parts = []
     while part := read_chunk(descriptor):
         parts.append(part)

@@ -1,7 +1,6 @@
-"""The table of runtimes: which interpreter runs which kind of program, under which name and with which arguments.
+"""Table of runtimes: interpreter, file name and arguments for each kind of program.
 
-Invariant: a runtime is offered only if its interpreter was seen running inside the sandbox, where an
-interpreter under someone's home does not exist.
+Invariant: a runtime is offered only if its interpreter works inside the sandbox, where home directories do not exist.
 """
 
 import math
@@ -14,16 +13,15 @@ from pathlib import Path
 
 from workers.sandbox.errors import SandboxError
 from workers.sandbox.sandbox import Sandbox
-from workers.sandbox.values import WORK, EndReason, Limits, Program, Stream
+from workers.sandbox.values import MIB, WORK_DIRECTORY, ExitReason, Limits, Program, Stream
 
 BINARY = "binary"
-PROGRAM = "program"
-DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
+PROGRAM_NAME = "program"
+INTERPRETER_DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
 PROBE_LIMITS = Limits(wall_seconds=20, memory_bytes=2**28, disk_bytes=2**20, cpus=1)
-PROBES_AT_ONCE = 2
-MEGABYTE = 1024 * 1024
-VERSION = re.compile(r"\d+(?:\.\w+)+[\w.+-]*")
-LONGEST_VERSION = 60
+MAX_CONCURRENT_PROBES = 2
+VERSION_PATTERN = re.compile(r"\d+(?:\.\w+)+[\w.+-]*")
+MAX_VERSION_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,8 @@ class Interpreter:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Another form of program, told by its first bytes."""
+class PackagedForm:
+    """Another form of program, recognised by its first bytes."""
 
     magic: bytes
     suffix: str
@@ -44,13 +42,13 @@ class Packed:
 
 @dataclass(frozen=True)
 class Runtime:
-    names: tuple[str, ...]  # file names of the interpreter, the preferred first
-    suffix: str  # of the program's own name
-    version_arguments: tuple[str, ...]  # what makes it print its version first
-    # before the program; `{memory_mb}` and `{cpus}` are the limits of the run, `{heap_mb}` a heap's part of them: who
-    # is not told believes the whole machine to be its own, and is killed before it collects any garbage
-    run_arguments: tuple[str, ...] = ()
-    packed: Packed | None = None
+    names: tuple[str, ...]  # file names of the interpreter, in order of preference
+    suffix: str  # of the program's file name
+    version_arguments: tuple[str, ...]  # make the interpreter print its version
+    # `{memory_mb}` and `{cpus}` are the limits of the run, `{heap_mb}` the heap's share: without them an interpreter
+    # assumes the whole machine, and is killed before it collects any garbage
+    arguments_before_program: tuple[str, ...] = ()
+    packed: PackagedForm | None = None
 
 
 RUNTIMES: Mapping[str, Runtime] = {
@@ -60,13 +58,13 @@ RUNTIMES: Mapping[str, Runtime] = {
         ("deno",),
         ".ts",
         ("--version",),
-        # its own permissions are the sandbox's
+        # the sandbox replaces Deno's own permissions
         ("run", "--quiet", "--allow-all", "--v8-flags=--max-old-space-size={heap_mb}"),
     ),
     "java": Runtime(
         ("java",),
         ".java",
-        # its compiler's: a Java without one runs no source, and most of what can be missing is missed by it
+        # the compiler's: Java needs one to run source files, and it fails if most other parts are missing
         ("-XX:TieredStopAtLevel=1", "-m", "jdk.compiler/com.sun.tools.javac.Main", "-version"),
         (
             "-XX:MaxRAM={memory_mb}m",
@@ -74,7 +72,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "-XX:ActiveProcessorCount={cpus}",
             "-XX:-UsePerfData",
         ),
-        Packed(b"PK\x03\x04", ".jar", ("-jar",)),
+        PackagedForm(b"PK\x03\x04", ".jar", ("-jar",)),
     ),
     "lua": Runtime(("lua", "lua5.4", "lua5.3", "luajit"), ".lua", ("-v",)),
     "node": Runtime(("node", "nodejs"), ".js", ("-p", "process.versions.node"), ("--max-old-space-size={heap_mb}",)),
@@ -84,53 +82,53 @@ RUNTIMES: Mapping[str, Runtime] = {
         ("python3", *(f"python3.{minor}" for minor in range(20, 7, -1))),
         ".py",
         ("-c", "import platform; print(platform.python_version())"),
-        # else nothing of the log appears before the program ends
+        # unbuffered: otherwise the log appears only when the program ends
         ("-u",),
     ),
     "r": Runtime(("Rscript",), ".R", ("-e", "cat(as.character(getRversion()))")),
     "ruby": Runtime(("ruby",), ".rb", ("-e", "puts RUBY_VERSION")),
-    # it has no version; what is behind the name says most
+    # sh has no version: show the name of the actual shell
     "sh": Runtime(("sh",), ".sh", ("-c", 'p=$(readlink /proc/$$/exe) && echo "${p##*/}"')),
 }
 
 
 @dataclass(frozen=True)
 class Command:
-    file: str  # the name in /work that the program is to have
+    file: str  # the program's name in /work
     argv: tuple[str, ...]
 
 
 def find_runtimes(sandbox: Sandbox) -> dict[str, Interpreter]:
-    """Return the runtimes that work here, each by running its interpreter in a sandbox, several at once."""
+    """Return the runtimes whose interpreters work in a sandbox on this host."""
     found = {BINARY: Interpreter(BINARY, "", platform.machine())}
-    with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
-        seen = pool.map(lambda name: _find(sandbox, name), RUNTIMES)
+    with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
+        seen = pool.map(lambda name: _detect_interpreter(sandbox, name), RUNTIMES)
         found |= {interpreter.name: interpreter for interpreter in seen if interpreter}
     return found
 
 
-def command_for(
+def build_command(
     runtime: str, interpreters: Mapping[str, Interpreter], args: Sequence[str], *, head: bytes, limits: Limits
 ) -> Command:
-    """Return under which name and with which argv a program runs that begins with `head`."""
+    """Return the file name and argv of a program; `head` is its first bytes."""
     interpreter = interpreters.get(runtime)
     if interpreter is None:
         have = ", ".join(sorted(interpreters)) or "none"
         raise SandboxError(f"This worker has no runtime {runtime!r} (it has: {have}); install its interpreter.")
     if runtime == BINARY:
-        return Command(PROGRAM, (f"{WORK}/{PROGRAM}", *args))
+        return Command(PROGRAM_NAME, (f"{WORK_DIRECTORY}/{PROGRAM_NAME}", *args))
     chosen = RUNTIMES[runtime]
-    tuned = tuple(argument.format_map(_measures(limits)) for argument in chosen.run_arguments)
+    tuned = tuple(argument.format_map(_limit_values(limits)) for argument in chosen.arguments_before_program)
     packed = chosen.packed
     if packed is not None and head.startswith(packed.magic):
-        file, tuned = PROGRAM + packed.suffix, tuned + packed.arguments
+        file, tuned = PROGRAM_NAME + packed.suffix, tuned + packed.arguments
     else:
-        file = PROGRAM + chosen.suffix
-    return Command(file, (interpreter.path, *tuned, f"{WORK}/{file}", *args))
+        file = PROGRAM_NAME + chosen.suffix
+    return Command(file, (interpreter.path, *tuned, f"{WORK_DIRECTORY}/{file}", *args))
 
 
-def _measures(limits: Limits) -> Mapping[str, int]:
-    memory_mb = limits.memory_bytes // MEGABYTE
+def _limit_values(limits: Limits) -> Mapping[str, int]:
+    memory_mb = limits.memory_bytes // MIB
     return {
         "memory_mb": memory_mb,
         "heap_mb": max(memory_mb * 6 // 10, 1),
@@ -138,35 +136,35 @@ def _measures(limits: Limits) -> Mapping[str, int]:
     }
 
 
-def _find(sandbox: Sandbox, name: str) -> Interpreter | None:
+def _detect_interpreter(sandbox: Sandbox, name: str) -> Interpreter | None:
     runtime = RUNTIMES[name]
-    for path in _candidates(runtime):
-        version = _version(sandbox, (path, *runtime.version_arguments))
+    for path in _find_candidates(runtime):
+        version = _probe_version(sandbox, (path, *runtime.version_arguments))
         if version:
             return Interpreter(name, path, version)
     return None
 
 
-def _candidates(runtime: Runtime) -> list[str]:
-    paths = [f"{directory}/{name}" for name in runtime.names for directory in DIRECTORIES]
+def _find_candidates(runtime: Runtime) -> list[str]:
+    paths = [f"{directory}/{name}" for name in runtime.names for directory in INTERPRETER_DIRECTORIES]
     return [path for path in paths if Path(path).exists()]
 
 
-def _version(sandbox: Sandbox, argv: tuple[str, ...]) -> str | None:
-    said: dict[Stream, bytes] = {Stream.STDOUT: b"", Stream.STDERR: b""}
+def _probe_version(sandbox: Sandbox, argv: tuple[str, ...]) -> str | None:
+    output: dict[Stream, bytes] = {Stream.STDOUT: b"", Stream.STDERR: b""}
 
-    def listen(stream: Stream, data: bytes) -> None:
-        said[stream] += data
+    def record(stream: Stream, data: bytes) -> None:
+        output[stream] += data
 
     with sandbox.start(Program(argv, {"PATH": "/usr/bin:/bin"}), PROBE_LIMITS) as run:
-        outcome = run.stream(listen)
-    if outcome.reason is not EndReason.EXIT or outcome.exit_code != 0:
+        outcome = run.stream(record)
+    if outcome.reason is not ExitReason.EXIT or outcome.exit_code != 0:
         return None
-    return version_in(said[Stream.STDOUT].decode(errors="replace"))
+    return parse_version(output[Stream.STDOUT].decode(errors="replace"))
 
 
-def version_in(text: str) -> str:
-    """Return the number in the first line that an interpreter printed, or that line if there is none in it."""
+def parse_version(text: str) -> str:
+    """Return the version number in the first line of an interpreter's output, or the line if it has none."""
     first = text.strip().partition("\n")[0].strip()
-    number = VERSION.search(first)
-    return (number[0] if number else first)[:LONGEST_VERSION]
+    number = VERSION_PATTERN.search(first)
+    return (number[0] if number else first)[:MAX_VERSION_CHARACTERS]

@@ -1,7 +1,7 @@
-"""The values that go into the sandbox and come out of it.
+"""Input and output values of the sandbox.
 
-Invariant: all of them are immutable and none holds anything that must be closed; descriptors in
-`InputFile` and `Program` stay the caller's.
+Invariant: all are immutable and own nothing that must be closed; the caller closes the descriptors in `InputFile` and
+`Program`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-WORK = "/work"
+WORK_DIRECTORY = "/work"
+MIB = 1024 * 1024
 
 
 class Stream(StrEnum):
@@ -17,9 +18,9 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-class EndReason(StrEnum):
+class ExitReason(StrEnum):
     EXIT = "exit"  # the program returned an exit code
-    SIGNAL = "signal"  # a signal that the sandbox did not send
+    SIGNAL = "signal"  # any signal except the sandbox's own
     TIMEOUT = "timeout"  # wall-clock limit
     OUT_OF_MEMORY = "out_of_memory"  # memory limit, by the kernel or by sampling
     KILLED = "killed"  # `Run.kill()`
@@ -27,10 +28,10 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """`disk_bytes` is the size of `/work` and of `/tmp`, which live in memory.
+    """Resource limits of a run; `disk_bytes` is the size of `/work` and of `/tmp`, which are in memory.
 
-    Where there is a cgroup the kernel holds processes and files together under
-    `memory_bytes + disk_bytes`, and sampling holds the processes alone under `memory_bytes`.
+    With a cgroup, the kernel limits processes and files together to `memory_bytes + disk_bytes`, and sampling limits
+    the processes alone to `memory_bytes`.
     """
 
     wall_seconds: float
@@ -39,7 +40,7 @@ class Limits:
     cpus: float
     processes: int = 256
     open_files: int = 1024
-    output_bytes: int = 64 * 1024 * 1024
+    output_bytes: int = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -49,47 +50,46 @@ class InputFile:
     path: str
     descriptor: int
     executable: bool = False
-    private: bool = False  # readable, and by its owner only
+    private: bool = False  # readable by its owner only
 
 
 @dataclass(frozen=True)
 class Program:
-    """The environment is exactly this one, plus the `PWD` that bubblewrap sets.
+    """A program to run; its environment is exactly this one, plus the `PWD` that bubblewrap sets.
 
-    Descriptor 3 is open for writing: what it writes there is handed to `on_progress` of `Run.stream`.
+    Bytes that it writes to descriptor 3 are passed to `on_progress` of `Run.stream`.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)  # it may hold secrets
     files: tuple[InputFile, ...] = ()
-    stdin: int | None = None  # a regular file, of which it gets a copy; else there is nothing to read
-    network: bool = False  # only on a host that has one to give
+    stdin: int | None = None  # a regular file that the program cannot change; None: /dev/null
+    network: bool = False  # requires `Host.network`
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """The outcome of a run.
 
-    bubblewrap reports death by signal n as exit code 128+n, as shells do, and the two cannot be told
-    apart from outside: 129 to 192 are reported as `SIGNAL`. A program that could not be executed at all
-    ends with `EXIT` 127 and the reason on its stderr.
+    bubblewrap reports signal n as exit code 128+n, as shells do, so exit codes 129 to 192 are reported as `SIGNAL`. A
+    program that could not be executed has `EXIT` 127 and the reason on its stderr.
     """
 
-    reason: EndReason
+    reason: ExitReason
     exit_code: int | None
     signal: int | None
     started_at: datetime
     ended_at: datetime
     cpu_seconds: float | None
     peak_memory_bytes: int | None
-    peak_disk_bytes: int  # of /work, /tmp and /dev/shm together, as far as it was seen
+    peak_disk_bytes: int  # sampled, of /work, /tmp and /dev/shm together
     output_truncated: bool
-    receipt: Mapping[str, object]  # what it was given, ready for JSON
+    receipt: Mapping[str, object]  # description of the sandbox, ready for JSON
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What a run consumed, as far as this host can tell."""
+class ResourceUsage:
+    """Resources that a run used, as far as this host can measure them."""
 
     cpu_seconds: float | None
     peak_memory_bytes: int | None

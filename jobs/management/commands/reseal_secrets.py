@@ -1,16 +1,16 @@
-"""Seals every secret with the first of PUNCTUAL_SECRETS_KEYS, so that the others can be taken out; may be repeated."""
+"""Reseals every secret with the first of PUNCTUAL_SECRETS_KEYS, so that others can be removed."""
 
 from __future__ import annotations
 
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.errors import SecretsNotKept
-from jobs.services.secrets import reseal_secrets
-from jobs.services.webhooks import reseal_webhooks
+from jobs.access.secrets import reseal_secrets
+from jobs.domain.errors import SecretsKeysNotConfigured
+from jobs.notifications.webhooks.subscriptions import reseal_webhooks
 
 
 class Command(BaseCommand):
-    help = "Seals every secret with the first of PUNCTUAL_SECRETS_KEYS; exit code 1 if one could not be opened."
+    help = "Reseal every secret with the first of PUNCTUAL_SECRETS_KEYS; exit code 1 if one could not be opened."
 
     def handle(self, *args: object, **options: object) -> None:
         resealed = unreadable = 0
@@ -19,7 +19,7 @@ class Command(BaseCommand):
             while True:
                 try:
                     page = reseal(after=last)
-                except SecretsNotKept as error:
+                except SecretsKeysNotConfigured as error:
                     raise CommandError(str(error)) from None
                 if page.last_id is None:
                     break
@@ -27,6 +27,6 @@ class Command(BaseCommand):
                 unreadable += len(page.unreadable)
                 for problem in page.unreadable:
                     self.stderr.write(problem)
-        self.stdout.write(f"{resealed} secret{'' if resealed == 1 else 's'} sealed anew.")
+        self.stdout.write(f"{resealed} secret{'' if resealed == 1 else 's'} resealed.")
         if unreadable:
-            raise CommandError(f"{unreadable} could not be opened and stay as they are.")
+            raise CommandError(f"{unreadable} could not be opened and are unchanged.")

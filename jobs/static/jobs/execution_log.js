@@ -1,31 +1,31 @@
-// Appends what a running attempt writes to the page of its log. Whatever comes is text and never markup.
+// Appends new output of a running attempt to its log page, as text and never as markup.
 "use strict";
 (() => {
-  const MOST_ROWS = 5000;
-  const REST_MS = 1000;
-  const LONGEST_REST_MS = 15000;
+  const MAX_ROWS = 5000;
+  const MIN_PAUSE_MS = 1000;
+  const MAX_PAUSE_MS = 15000;
   const log = document.getElementById("log");
   const state = document.getElementById("log-state");
   if (!log.dataset.next) return;
   const body = log.tBodies[0];
   let after = log.dataset.after;
-  let rest = REST_MS;
+  let retryPause = MIN_PAUSE_MS;
 
   const append = (row) => {
     const line = body.insertRow();
     line.className = row.stream;
     line.classList.toggle("open", row.open);
     for (const text of [row.at, row.stream, row.text]) line.insertCell().textContent = text;
-    if (body.rows.length > MOST_ROWS) body.deleteRow(0);
+    if (body.rows.length > MAX_ROWS) body.deleteRow(0);
   };
 
-  const take = (page) => {
+  const show = (page) => {
     const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 40;
     page.rows.forEach(append);
     after = page.next;
     document.getElementById("log-cut").hidden = !page.truncated;
     if (page.ended && !page.rows.length) {
-      state.textContent = body.rows.length ? "The attempt has ended." : "It wrote nothing.";
+      state.textContent = body.rows.length ? "The attempt has ended." : "No output.";
     } else if (body.rows.length) {
       state.textContent = "Following…";
     }
@@ -33,8 +33,8 @@
     return page.ended && !page.rows.length;
   };
 
-  const ask = async () => {
-    const asked = performance.now();
+  const poll = async () => {
+    const started = performance.now();
     let pause = 0;
     try {
       const answer = await fetch(`${log.dataset.next}&after=${after}`, {
@@ -42,16 +42,16 @@
       });
       if (!answer.ok) throw new Error(answer.statusText);
       const page = await answer.json();
-      if (take(page)) return;
-      rest = REST_MS;
-      // The server has no room for all who would wait, and answers some at once.
-      if (!page.rows.length) pause = Math.max(0, asked + REST_MS - performance.now());
+      if (show(page)) return;
+      retryPause = MIN_PAUSE_MS;
+      // A server with too many waiting clients answers at once.
+      if (!page.rows.length) pause = Math.max(0, started + MIN_PAUSE_MS - performance.now());
     } catch {
-      state.textContent = "The server does not answer; trying again…";
-      pause = rest;
-      rest = Math.min(2 * rest, LONGEST_REST_MS);
+      state.textContent = "The server does not answer; retrying…";
+      pause = retryPause;
+      retryPause = Math.min(2 * retryPause, MAX_PAUSE_MS);
     }
-    setTimeout(ask, pause || 250);
+    setTimeout(poll, pause || 250);
   };
-  ask();
+  poll();
 })();

@@ -1,4 +1,4 @@
-"""Read by Django through FORMAT_MODULE_PATH."""
+"""Formats that Django loads through FORMAT_MODULE_PATH."""
 
 DATETIME_FORMAT = "Y-m-d H:i:s"
 DATE_FORMAT = "Y-m-d"

@@ -1,4 +1,4 @@
-"""Two owners and a member of staff, each with a client that sends their API token."""
+"""Fixtures: two owners and a staff user, each with a client that sends their API token."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from jobs.access.tokens import generate_secret, record_use, store_token
 from jobs.models import Execution, Job, TokenScope
-from jobs.services.tokens import new_secret, note_use, store_token
-from tests.factories import make_user
+from tests.support.factories import make_user
 
 API = "/api/v1"
 
 
 @pytest.fixture(autouse=True)
 def _static_files(settings: Settings, tmp_path: Path) -> None:
-    """The web server's static files are collected when a stack starts, and there is none here."""
+    """Static files are collected at the start of a stack, and these tests have none."""
     settings.STATIC_ROOT = tmp_path
 
 
 def client_of(user: User, scope: TokenScope = TokenScope.ADMIN) -> APIClient:
-    secret = new_secret()
-    # As if used before: the first use writes, and tests count statements.
-    note_use(store_token(owner=user, name="test", secret=secret, scope=scope).id)
+    secret = generate_secret()
+    # Marked as used: the first use writes a row, and tests count queries.
+    record_use(store_token(owner=user, name="test", secret=secret, scope=scope).id)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client
@@ -55,19 +55,19 @@ def staff(db: None) -> APIClient:
 
 @pytest.fixture
 def submit(client: APIClient, bucket: None) -> Callable[..., dict[str, Any]]:
-    """Submits a job that is expected to be taken, and returns its representation."""
+    """Submit a valid job and return its representation."""
 
     def submit(**body: Any) -> dict[str, Any]:
         response = client.post(f"{API}/jobs", job_body(**body), format="json")
         assert response.status_code == 201, response.content
-        shown: dict[str, Any] = response.json()
-        return shown
+        representation: dict[str, Any] = response.json()
+        return representation
 
     return submit
 
 
 def job_body(**changes: Any) -> dict[str, Any]:
-    """A valid body; a change to None leaves the field out."""
+    """Return a valid body; a change to None removes the field."""
     body = {"name": "job", "runtime": "bash", "script": "echo hello"} | changes
     return {name: value for name, value in body.items() if value is not None}
 
@@ -76,5 +76,5 @@ def execution_of(job_id: str) -> Execution:
     return Execution.objects.get(job_id=job_id)
 
 
-def job_of(shown: dict[str, Any]) -> Job:
-    return Job.objects.get(id=shown["id"])
+def job_of(representation: dict[str, Any]) -> Job:
+    return Job.objects.get(id=representation["id"])

@@ -1,0 +1,4 @@
+"""The OpenAPI schema and its documentation page.
+
+The hooks add what drf-spectacular cannot infer: scopes, error responses and examples. `views` serves the result.
+"""

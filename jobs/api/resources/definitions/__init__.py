@@ -1,0 +1,1 @@
+"""Routes of what users define: jobs, schedules, calendars and backfills."""

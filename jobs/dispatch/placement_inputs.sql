@@ -1,0 +1,207 @@
+-- name: scan_ready_executions
+-- Indexes: execution_candidates, execution_unfinished_of_job, execution_lines, execution_held. For placement and
+-- explanations. Scans at most `limit` candidates by rank, after a given position, and returns those with a fate:
+--   place    the plan decides: its limits leave capacity, and some worker of the pool could run it
+--   line     as many of its job as its limit allows wait ahead of it: it is parked until one of them is gone
+--   owner    its owner is at their limit: it is parked until the owner has capacity
+-- The others keep waiting: their job is full, their owner may not grant them network access, no worker could ever run
+-- them, or the pass tried one of the same shape. A parked execution is no candidate and costs nothing.
+-- The limit is that of the execution's own version or of the current one, whichever is lower.
+-- An execution that waits for network access blocks no execution of its job that needs none.
+-- All is evaluated set by set. LIMIT and OFFSET 0 fix the scan and the lookups by key: the number of waiting executions
+-- changes faster than any statistics. Every row has the count of scanned candidates and the last position; a row
+-- without a fate carries only those.
+WITH queue AS MATERIALIZED (
+     SELECT q.id, q.max_concurrency - busy.active AS room
+       FROM jobs_queue q
+      CROSS JOIN LATERAL (
+            SELECT CASE WHEN q.max_concurrency IS NOT NULL THEN
+                        (SELECT count(*) FROM jobs_execution a
+                          WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) END AS active) busy
+      WHERE q.pool = %(pool)s AND NOT q.paused AND q.id <> ALL(%(full_queues)s::uuid[])
+), walked AS MATERIALIZED (
+     SELECT r.*, q.room AS queue_room
+       FROM queue q
+      CROSS JOIN LATERAL (
+            SELECT e.id, e.rank, e.job_id, e.version_id, e.queue_id, coalesce(e.pinned_worker_id, %(anywhere)s::uuid) AS pin,
+                   e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
+              FROM jobs_execution e
+             WHERE e.state = 'ready' AND e.job_line IS NULL AND e.owner_line IS NULL AND e.queue_id = q.id
+               AND (e.rank, e.id) > (%(after_rank)s::timestamptz, %(after_id)s::uuid)
+             ORDER BY e.rank, e.id LIMIT %(limit)s) r
+      WHERE q.room IS NULL OR q.room > 0
+      ORDER BY r.rank, r.id LIMIT %(limit)s
+), version AS MATERIALIZED (
+     SELECT v.* FROM (SELECT DISTINCT version_id FROM walked) w
+      CROSS JOIN LATERAL (SELECT v.id, v.max_concurrency, v.network FROM jobs_jobversion v
+                           WHERE v.id = w.version_id OFFSET 0) v
+), active AS MATERIALIZED (
+     SELECT o.job_id, count(*) AS number FROM jobs_execution o WHERE o.state IN ('queued', 'claimed', 'running')
+      GROUP BY o.job_id
+), job AS MATERIALIZED (
+     SELECT j.*, own.active, coalesce(before.ready, 0) AS ready, coalesce(before.without_network, 0) AS without_network
+       FROM (SELECT w.job_id, max(v.max_concurrency) AS most, bool_or(v.max_concurrency IS NULL) AS unlimited
+               FROM walked w JOIN version v ON v.id = w.version_id
+              GROUP BY w.job_id) w
+      CROSS JOIN LATERAL (
+            -- enough: the highest limit of these executions; no count beyond it matters.
+            SELECT j.id, j.owner_id, p.max_concurrency AS present, limits.enough, 2::bigint * limits.enough + 100 AS many
+              FROM jobs_job j JOIN jobs_jobversion p ON p.id = j.current_version_id
+             CROSS JOIN LATERAL (
+                   SELECT coalesce(CASE WHEN w.unlimited THEN coalesce(p.max_concurrency, w.most)
+                                        ELSE least(w.most, p.max_concurrency) END, 0) AS enough) limits
+             WHERE j.id = w.job_id OFFSET 0) j
+      CROSS JOIN LATERAL (
+            -- Count active executions among the job's unparked ones, unless these are far more than its limit: then most
+            -- are blocked or backing off, and reading the active executions of all jobs costs less.
+            SELECT CASE WHEN count(*) < j.many THEN count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running'))
+                        ELSE coalesce((SELECT a.number FROM active a WHERE a.job_id = w.job_id), 0) END AS active
+              FROM (SELECT o.state FROM jobs_execution o
+                     WHERE o.job_id = w.job_id AND o.job_line IS NULL
+                       AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                     LIMIT CASE WHEN j.enough > 0 THEN j.many ELSE 0 END) o) own
+       LEFT JOIN LATERAL (
+            -- How many of the job rank before the position where this scan starts.
+            SELECT (SELECT count(*)
+                      FROM (SELECT FROM jobs_execution o
+                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.state = 'ready'
+                               AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                               AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
+                             LIMIT j.enough) o) AS ready,
+                   (SELECT count(*)
+                      FROM (SELECT FROM jobs_execution o
+                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.state = 'ready'
+                               AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                               AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
+                               AND NOT (SELECT n.network FROM jobs_jobversion n WHERE n.id = o.version_id)
+                             LIMIT j.enough) o) AS without_network
+             WHERE %(after_id)s::uuid <> %(anywhere)s::uuid) before ON true
+), evaluated AS MATERIALIZED (
+     SELECT w.*, v.network, least(v.max_concurrency, j.present) AS most, j.active, j.owner_id,
+            CASE WHEN v.network THEN j.ready + row_number() OVER earlier - 1
+                 ELSE j.without_network + count(*) FILTER (WHERE NOT v.network) OVER earlier - 1 END AS earlier
+       FROM walked w JOIN version v ON v.id = w.version_id JOIN job j ON j.id = w.job_id
+     WINDOW earlier AS (PARTITION BY w.job_id ORDER BY w.rank, w.id ROWS UNBOUNDED PRECEDING)
+), judged AS MATERIALIZED (
+     SELECT *, CASE WHEN earlier >= most THEN 'line'
+                    WHEN owner_id = ANY(%(full_owners)s::int[]) THEN 'owner'
+                    WHEN network AND owner_id = ANY(%(without_network)s::int[]) THEN NULL
+                    WHEN most IS NULL OR active + earlier < most THEN 'place' END AS fate
+       FROM evaluated
+), tried AS MATERIALIZED (
+     SELECT * FROM json_to_recordset(%(unplaceable)s::json)
+            AS t (cpu float8, memory_mb int, disk_mb int, capabilities varchar(63)[], resources jsonb, pin uuid, overdue bool)
+), shape AS MATERIALIZED (
+     SELECT s.version_id, s.pin, v.cpu, v.memory_mb, v.disk_mb, v.resources, v.capabilities, t.overdue
+       FROM (SELECT DISTINCT version_id, pin FROM judged WHERE fate = 'place') s
+      CROSS JOIN LATERAL (
+            SELECT v.cpu, v.memory_mb, v.disk_mb, v.resources,
+                   v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
+                       || CASE WHEN EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id)
+                               THEN '{inputs}'::varchar(63)[] END
+                       || CASE WHEN EXISTS (SELECT FROM jobs_versionsecret g WHERE g.version_id = v.id)
+                               THEN '{secrets}'::varchar(63)[] END AS capabilities
+              FROM jobs_jobversion v WHERE v.id = s.version_id OFFSET 0) v
+       LEFT JOIN tried t ON t.cpu = v.cpu AND t.memory_mb = v.memory_mb AND t.disk_mb = v.disk_mb AND t.pin = s.pin
+                        AND t.capabilities = v.capabilities AND t.resources = v.resources
+      WHERE EXISTS (SELECT FROM jobs_worker w
+                     WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = ''
+                       AND w.lease_until > statement_timestamp()
+                       AND (s.pin = %(anywhere)s::uuid OR w.id = s.pin)
+                       AND w.capabilities @> v.capabilities
+                       AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
+                       AND (v.resources = '{}' OR NOT EXISTS (
+                            SELECT FROM jsonb_each_text(v.resources) need
+                             WHERE coalesce((w.resources ->> need.key)::bigint, 0) < need.value::bigint)))
+)
+SELECT f.id, f.cpu, f.memory_mb, f.disk_mb, f.capabilities, f.resources::text, f.queue_id, f.queue_room, f.job_id,
+       f.most - f.active, nullif(f.pin, %(anywhere)s::uuid), f.overdue, CASE WHEN whose.most > 0 THEN f.owner_id END, whose.most,
+       f.fate, f.network, f.owner_id,
+       f.fate = 'place' AND f.most IS NOT NULL
+           AND EXISTS (SELECT FROM jobs_execution p
+                        WHERE p.job_id = f.job_id AND p.state = 'ready' AND p.job_line IS NOT NULL OFFSET 0),
+       reached.walked, reached.rank, reached.id,
+       EXISTS (SELECT FROM jobs_execution p WHERE p.state = 'ready' AND p.owner_line IS NOT NULL)
+  FROM (SELECT count(*) AS walked, (array_agg(rank ORDER BY rank DESC, id DESC))[1] AS rank,
+               (array_agg(id ORDER BY rank DESC, id DESC))[1] AS id FROM walked) reached
+  LEFT JOIN (
+       SELECT j.*, s.cpu, s.memory_mb, s.disk_mb, s.capabilities, s.resources
+         FROM judged j LEFT JOIN shape s ON s.version_id = j.version_id AND s.pin = j.pin AND j.fate = 'place'
+        WHERE j.fate IN ('line', 'owner')
+           OR (s.version_id IS NOT NULL
+               AND (s.overdue IS NULL OR (j.overdue AND NOT s.overdue) OR j.id = ANY(%(reserved_for)s::uuid[])))) f ON true
+  LEFT JOIN LATERAL (
+       SELECT coalesce(o.concurrent_executions, %(default_executions)s) AS most
+         FROM (SELECT f.owner_id) w LEFT JOIN jobs_ownerquota o ON o.owner_id = w.owner_id
+        WHERE f.fate = 'place'
+          AND (%(default_executions)s > 0
+               OR (SELECT EXISTS (SELECT FROM jobs_ownerquota WHERE concurrent_executions > 0))) OFFSET 0) whose
+    ON whose.most > 0
+ ORDER BY f.rank, f.id
+
+-- name: read_waiting_demand
+-- Indexes: execution_held, execution_unfinished_of_job. For explanations. One execution in the columns of a demand,
+-- whatever holds it back. A job that is full, counting what runs and what waits ahead, has no capacity for it:
+-- scan_ready_executions leaves it out for that.
+SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
+       v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
+           || CASE WHEN EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id) THEN '{inputs}'::varchar(63)[] END
+           || CASE WHEN EXISTS (SELECT FROM jobs_versionsecret g WHERE g.version_id = v.id) THEN '{secrets}'::varchar(63)[] END,
+       v.resources::text,
+       q.id, q.max_concurrency - busy.active, e.job_id,
+       CASE WHEN own.active + own.earlier >= own.most THEN 0 ELSE own.most - own.active END,
+       e.pinned_worker_id,
+       coalesce(e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s), false),
+       CASE WHEN whose.most > 0 THEN j.owner_id END, nullif(whose.most, 0)
+  FROM jobs_execution e
+  JOIN jobs_jobversion v ON v.id = e.version_id
+  JOIN jobs_queue q ON q.id = e.queue_id
+  JOIN jobs_job j ON j.id = e.job_id
+  JOIN jobs_jobversion present ON present.id = j.current_version_id
+  LEFT JOIN jobs_ownerquota o ON o.owner_id = j.owner_id
+ CROSS JOIN LATERAL (SELECT coalesce(o.concurrent_executions, %(default_executions)s) AS most) whose
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS active FROM jobs_execution a
+        WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) busy
+ CROSS JOIN LATERAL (
+       SELECT least(v.max_concurrency, present.max_concurrency) AS most,
+              count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running')) AS active,
+              count(*) FILTER (WHERE o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)
+                                     AND (v.network OR NOT n.network)) AS earlier
+         FROM jobs_execution o
+         JOIN jobs_jobversion n ON n.id = o.version_id
+        WHERE o.job_id = e.job_id
+          AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')) own
+ WHERE e.id = %(id)s
+
+-- name: read_free_capacity
+-- Index: execution_held. For placement and explanations. Allocation is derived from active executions, so it cannot
+-- leak. Workers without a free slot are returned on request only.
+WITH active AS MATERIALIZED (
+     SELECT e.worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources
+       FROM jobs_execution e JOIN jobs_jobversion v ON v.id = e.version_id
+      WHERE e.state IN ('queued', 'claimed', 'running'))
+SELECT w.id, w.incarnation, w.capabilities, w.name,
+       w.slots - coalesce(a.slots, 0), w.cpu - coalesce(a.cpu, 0),
+       w.memory_mb - coalesce(a.memory_mb, 0), w.disk_mb - coalesce(a.disk_mb, 0),
+       coalesce(r.taken, '{}')::text,
+       jsonb_build_object('slots', w.slots, 'cpu', w.cpu, 'memory_mb', w.memory_mb, 'disk_mb', w.disk_mb)::text,
+       w.resources::text
+  FROM jobs_worker w
+  LEFT JOIN (SELECT worker_id, count(*) AS slots, sum(cpu) AS cpu, sum(memory_mb) AS memory_mb, sum(disk_mb) AS disk_mb
+               FROM active GROUP BY worker_id) a ON a.worker_id = w.id
+  LEFT JOIN (SELECT worker_id, jsonb_object_agg(key, amount) AS taken
+               FROM (SELECT worker_id, need.key, sum(need.value::bigint) AS amount
+                       FROM active CROSS JOIN LATERAL jsonb_each_text(active.resources) need
+                      WHERE active.resources <> '{}' GROUP BY worker_id, need.key) counted
+              GROUP BY worker_id) r ON r.worker_id = w.id
+ WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = '' AND w.lease_until > statement_timestamp()
+   AND (%(full_ones)s OR w.slots > coalesce(a.slots, 0))
+   -- After a failover no worker has capacity, from the first read of the new primary on: see detect_failover.
+   AND NOT EXISTS (
+       SELECT FROM jobs_reaperstamp s
+        WHERE s.placement_resumes_at > statement_timestamp()
+           -- Where Postgres hides its timeline none is stored, and it must not be read.
+           OR CASE WHEN s.timeline IS NOT NULL
+                   THEN s.timeline <> ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END)
+ ORDER BY w.id

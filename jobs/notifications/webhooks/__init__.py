@@ -1,0 +1,1 @@
+"""Webhooks: subscriptions, allowed addresses, payload, signature, sending and retries."""

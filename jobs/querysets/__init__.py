@@ -1,1 +1,0 @@
-"""How rows are read: who may see them, and what is derived from them in the same query."""

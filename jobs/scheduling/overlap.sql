@@ -1,0 +1,15 @@
+-- name: count_unfinished_of_jobs
+-- Index: execution_unfinished_of_job. Counts up to the limit of each job's policy, so that a long backlog costs no more
+-- than a full one. Oldest first: cancel_running cancels those.
+SELECT j.id,
+       (SELECT count(*)
+          FROM (SELECT FROM jobs_execution e
+                 WHERE e.job_id = j.id AND e.cancel_requested_at IS NULL
+                   AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                 LIMIT j.count_limit) u),
+       CASE WHEN j.max_cancelled > 0
+            THEN ARRAY(SELECT e.id FROM jobs_execution e
+                        WHERE e.job_id = j.id AND e.cancel_requested_at IS NULL
+                          AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                        ORDER BY e.id LIMIT j.max_cancelled) END
+  FROM unnest(%(job_ids)s::uuid[], %(count_limits)s::bigint[], %(max_cancelled)s::bigint[]) AS j (id, count_limit, max_cancelled)

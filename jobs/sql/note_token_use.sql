@@ -1,8 +1,0 @@
--- tokens.note_use. By primary key; several requests at once write it once, and none waits for another.
-UPDATE jobs_apitoken
-   SET last_used_at = statement_timestamp()
- WHERE id = (SELECT id FROM jobs_apitoken
-              WHERE id = %(id)s
-                AND (last_used_at IS NULL
-                     OR last_used_at < statement_timestamp() - make_interval(secs => %(seconds)s))
-                FOR NO KEY UPDATE SKIP LOCKED)

@@ -1,2 +1,0 @@
--- due_window.DatabaseClock.
-SELECT clock_timestamp()

@@ -1,0 +1,1 @@
+"""Django's admin site, with audit records of every change made on its pages."""

@@ -1,0 +1,1 @@
+"""The database backend: Django's, with cheaper checks of pooled connections."""

@@ -1,0 +1,1 @@
+"""ASGI server side: waiting requests cost a coroutine, working ones use a bounded number of threads."""

@@ -1,1 +1,0 @@
-"""Mistakes on purpose, as patches: each must be caught by the check that it names. `python -m tests.mutants`."""

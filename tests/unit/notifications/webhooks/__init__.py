@@ -1,0 +1,1 @@
+"""Webhooks without a database; receivers are on loopback, in this process."""

@@ -1,1 +1,0 @@
-"""What webhooks are made of; receivers are on loopback, in this process."""

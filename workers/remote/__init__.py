@@ -1,0 +1,1 @@
+"""`./punctual worker`: a worker on a machine that has only the address of the API and a token."""

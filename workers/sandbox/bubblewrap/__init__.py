@@ -1,0 +1,1 @@
+"""Bubblewrap: finding a usable version, and its command line for a run."""

@@ -1,0 +1,1 @@
+"""Self-test of the sandbox: probes that try to break out, and the evaluation of their findings."""
