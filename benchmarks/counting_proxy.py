@@ -31,21 +31,21 @@ class Answered:
         return Answered(self.statements - before.statements, self.round_trips - before.round_trips)
 
 
-class Ear:
+class TrafficCounter:
     """Follows one connection's answers, each a letter, a length that includes itself, and the rest."""
 
     def __init__(self, counted: Counter[bytes]) -> None:
         self._counted = counted
-        self._heard = b""
+        self._received = b""
 
-    def hear(self, data: bytes) -> None:
-        self._heard += data
-        while len(self._heard) >= 5:
-            length = 1 + int.from_bytes(self._heard[1:5])
-            if len(self._heard) < length:
+    def count(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 5:
+            length = 1 + int.from_bytes(self._received[1:5])
+            if len(self._received) < length:
                 return
-            self._counted[self._heard[:1]] += 1
-            self._heard = self._heard[length:]
+            self._counted[self._received[:1]] += 1
+            self._received = self._received[length:]
 
 
 class CountingProxy:
@@ -99,15 +99,15 @@ class CountingProxy:
             if int.from_bytes(opening[4:]) not in ASKS_FOR_ENCRYPTION:
                 break
             to_client.write(await server.readexactly(1))
-        ear = Ear(self._counted)
-        await asyncio.gather(pump(client, to_server, None), pump(server, to_client, ear))
+        counter = TrafficCounter(self._counted)
+        await asyncio.gather(pump(client, to_server, None), pump(server, to_client, counter))
 
 
-async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, ear: Ear | None) -> None:
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, counter: TrafficCounter | None) -> None:
     try:
         while data := await source.read(READ_BYTES):
-            if ear is not None:
-                ear.hear(data)
+            if counter is not None:
+                counter.count(data)
             sink.write(data)
             await sink.drain()
     except ConnectionError:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 
-from benchmarks.counting_proxy import LOOPBACK, CountingProxy, Ear, pump
+from benchmarks.counting_proxy import LOOPBACK, CountingProxy, TrafficCounter, pump
 
 ANSWER = re.compile(rb"HTTP/1\.1 [2-5]\d\d ")
 ANSWERED = b"HTTP"
 
 
-class StoreEar(Ear):
+class StoreCounter(TrafficCounter):
     """What benchmarks store holds no line like the first of an answer."""
 
-    def hear(self, data: bytes) -> None:
+    def count(self, data: bytes) -> None:
         self._counted[ANSWERED] += len(ANSWER.findall(data))
 
 
@@ -30,5 +30,5 @@ class CountingStore(CountingProxy):
 
     async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         server, to_server = await asyncio.open_connection(self._target.hostname, self._target.port)
-        ear = StoreEar(self._counted)
-        await asyncio.gather(pump(client, to_server, None), pump(server, to_client, ear))
+        counter = StoreCounter(self._counted)
+        await asyncio.gather(pump(client, to_server, None), pump(server, to_client, counter))

@@ -86,13 +86,13 @@ def main() -> int:
     result = {
         "benchmark": "end_to_end",
         **about,
-        **_shown(few),
+        **_format_rates(few),
         "bare_at_best_per_s": round(at_best),
         "due_to_started_ms": {name: _milliseconds(started, share) for name, share in SHARES.items()},
         "p50_by_stage_ms": {stage: _milliseconds([one[stage] for one in late], 0.5) for stage in STAGES},
         "p99_by_stage_ms": {stage: _milliseconds([one[stage] for one in late], 0.99) for stage in STAGES},
         "counted_per_execution": counted,
-        "history": {"executions": options.history, **_shown(many)} if many else {},
+        "history": {"executions": options.history, **_format_rates(many)} if many else {},
     }
     targets = {
         "share_of_bare_loop": Target(few.share, at_least=0.6),
@@ -106,7 +106,7 @@ def main() -> int:
     return conclude(result, targets)
 
 
-def _shown(rates: Rates) -> dict[str, object]:
+def _format_rates(rates: Rates) -> dict[str, object]:
     return {
         "bare_per_s": round(rates.bare),
         "runs_per_s": round(rates.real),

@@ -78,7 +78,7 @@ def main() -> int:
         "memory_mb": {"first": round(first), "last": round(last), "most": round(max(ours.memory_mb))},
         "messages": {"missing": ours.missing, "repeated": ours.repeated},
         "beat_complaints": ours.complaints,
-        "window": {"believed": ours.hits, "doubted": ours.fallbacks, "lost": ours.lost},
+        "window": {"hits": ours.hits, "fallbacks": ours.fallbacks, "lost": ours.lost},
         "stock": stock,
     }
     return conclude(

@@ -74,8 +74,8 @@ def main() -> int:
             for flooded in (False, True):
                 phase = bench.measure(options.seconds, options.megabytes_per_s if flooded else 0)
                 phases[flooded].append(phase)
-                say(f"round {number + 1}, {'flood' if flooded else 'quiet'}: {_shown([phase])}")
-    quiet, flood = _shown(phases[False]), _shown(phases[True])
+                say(f"round {number + 1}, {'flood' if flooded else 'quiet'}: {_summarize([phase])}")
+    quiet, flood = _summarize(phases[False]), _summarize(phases[True])
     cap = _limits(1).output_bytes
     targets = {
         "flood_mb_per_s": Target(min(one.flood_rate for one in phases[True]), at_least=0.9 * options.megabytes_per_s),
@@ -167,7 +167,7 @@ def _text(descriptor: int) -> str:
         return file.read()
 
 
-def _shown(phases: Sequence[Phase]) -> dict[str, float]:
+def _summarize(phases: Sequence[Phase]) -> dict[str, float]:
     runs = [one for phase in phases for one in phase.seconds_each]
     late = [one for phase in phases for one in phase.late]
     return {

@@ -175,7 +175,7 @@ async def _poll(address: str, token: str, seen: Seen, options: argparse.Namespac
             if status != 200:
                 seen.failed += 1
             else:
-                seen.answers.append((asked_at, time.time() - asked_at, _shown(body)))
+                seen.answers.append((asked_at, time.time() - asked_at, _read_progress(body)))
             await asyncio.sleep(options.pause)
         writer.close()
 
@@ -190,7 +190,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return int(head[9:12]), await reader.readexactly(length)
 
 
-def _shown(body: bytes) -> int:
+def _read_progress(body: bytes) -> int:
     execution = json.loads(body)
     if execution["ended_at"] is not None:
         return ENDED

@@ -43,12 +43,12 @@ def edit_team(
     *,
     name: str | Keep = KEEP,
     members: Sequence[str] | Keep = KEEP,
-    when_locked: Callable[[], None] = lambda: None,
+    precondition: Callable[[], None] = lambda: None,
 ) -> None:
     """Edit a team; `members` replaces the list. Jobs of removed members stay shared until they are edited."""
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         team = _lock_team(team_id)
-        when_locked()
+        precondition()
         before = _snapshot(team)
         if name is not KEEP:
             team.name = name
@@ -58,14 +58,14 @@ def edit_team(
         record_change("team.edited", team, before=before, after=_snapshot(team))
 
 
-def delete_team(team_id: UUID, *, when_locked: Callable[[], None] = lambda: None) -> None:
+def delete_team(team_id: UUID, *, precondition: Callable[[], None] = lambda: None) -> None:
     """Delete a team and stop sharing its jobs.
 
     The members are removed first, which ends sharing at once; after a crash, the empty team can be deleted again.
     """
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         team = _lock_team(team_id)
-        when_locked()
+        precondition()
         # Without a team, its queues would be open to all users.
         if queues := list(team.queues.order_by("name").values_list("name", flat=True)[:10]):
             raise Conflict(f"The team owns queues ({', '.join(queues)}); assign them to another team or to all first.")

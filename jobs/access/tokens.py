@@ -302,7 +302,9 @@ def in_force_filter(path: str = "") -> Q:
 def record_use(token_id: UUID) -> None:
     """Record the use in a transaction of its own. A read-only database must not fail the request."""
     try:
-        sql.execute("record_token_use", {"id": token_id, "seconds": limits.TOKEN_USE_RESOLUTION_SECONDS}, within=5)
+        sql.execute(
+            "record_token_use", {"id": token_id, "seconds": limits.TOKEN_USE_RESOLUTION_SECONDS}, timeout_seconds=5
+        )
     except DatabaseError as error:
         logger.warning("Could not record the use of token %s: %s", token_id, error)
 

@@ -135,8 +135,8 @@ class DueWindow:
 
     def counts(self) -> dict[str, int]:
         return {
-            "due_window_believed": self.hits,
-            "due_window_doubted": self.fallbacks,
+            "due_window_hits": self.hits,
+            "due_window_fallbacks": self.fallbacks,
             "due_window_unannounced": self.unannounced,
             "due_window_lost": self.lost,
         }

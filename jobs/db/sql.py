@@ -46,39 +46,46 @@ def _all_statements() -> Mapping[str, str]:
     return statements
 
 
-def execute(name: str, parameters: Mapping[str, object], *, within: float | None = None) -> int:
+def execute(name: str, parameters: Mapping[str, object], *, timeout_seconds: float | None = None) -> int:
     """Run a statement and return the number of affected rows."""
-    with _client_timeout(within), connection.cursor() as cursor:
-        _execute(cursor, name, parameters, within)
+    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
+        _execute(cursor, name, parameters, timeout_seconds)
         count: int = cursor.rowcount
     return count
 
 
-def execute_batch(names: Sequence[str], parameters: Mapping[str, object], *, within: float) -> int:
+def execute_batch(names: Sequence[str], parameters: Mapping[str, object], *, timeout_seconds: float) -> int:
     """Run statements as one transaction in one round trip; return the number of rows that the last one affected."""
-    with _client_timeout(within), connection.cursor() as cursor:
-        cursor.execute(_timeout_settings(within) + ";\n".join(map(statement, names)), parameters)  # type: ignore[arg-type]
+    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
+        cursor.execute(_timeout_settings(timeout_seconds) + ";\n".join(map(statement, names)), parameters)  # type: ignore[arg-type]
         for _ in range(len(names) + 1):
             cursor.nextset()
         count: int = cursor.rowcount
     return count
 
 
-def execute_large_batch(names: Sequence[str], parameters: Mapping[str, object], *, within: float) -> int:
+def execute_large_batch(names: Sequence[str], parameters: Mapping[str, object], *, timeout_seconds: float) -> int:
     """Like `execute_batch`, in more round trips: sends megabytes as parameters instead of as literals."""
     wrap_errors = connection.wrap_database_errors
-    with _client_timeout(within), transaction.atomic(), wrap_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(_timeout_settings(within))
+    with (
+        _client_timeout(timeout_seconds),
+        transaction.atomic(),
+        wrap_errors,
+        psycopg.Cursor(connection.connection) as cursor,
+    ):
+        cursor.execute(_timeout_settings(timeout_seconds))
         for name in names:
             cursor.execute(statement(name), parameters)
         count: int = cursor.rowcount
     return count
 
 
-def fetch(name: str, parameters: Mapping[str, object], into: type[Row], *, within: float | None = None) -> list[Row]:
+def fetch(
+    name: str, parameters: Mapping[str, object], into: type[Row], *, timeout_seconds: float | None = None
+) -> list[Row]:
     """Run a statement and return its rows as dataclasses; columns and fields must have the same order."""
-    with _client_timeout(within), connection.cursor() as cursor:
-        _execute(cursor, name, parameters, within)
+    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
+        _execute(cursor, name, parameters, timeout_seconds)
         return [into(*row) for row in cursor.fetchall()]
 
 
@@ -89,21 +96,21 @@ def fetch_ids(name: str, parameters: Mapping[str, object]) -> list[UUID]:
         return [row_id for (row_id,) in cursor.fetchall()]
 
 
-def _execute(cursor: CursorWrapper, name: str, parameters: Mapping[str, object], within: float | None) -> None:
-    """Run a statement; with `within`, as a transaction of its own with these timeouts, in one round trip.
+def _execute(cursor: CursorWrapper, name: str, parameters: Mapping[str, object], timeout_seconds: float | None) -> None:
+    """Run a statement; with `timeout_seconds`, as a transaction of its own with these timeouts, in one round trip.
 
     Statements sent as one query are one transaction, and each obeys the timeouts set before it.
     """
-    if within is None:
+    if timeout_seconds is None:
         cursor.execute(statement(name), parameters)  # type: ignore[arg-type]  # lists are arrays to psycopg
         return
-    cursor.execute(_timeout_settings(within) + statement(name), parameters)  # type: ignore[arg-type]
+    cursor.execute(_timeout_settings(timeout_seconds) + statement(name), parameters)  # type: ignore[arg-type]
     cursor.nextset()
     cursor.nextset()
 
 
-def _client_timeout(within: float | None) -> AbstractContextManager[None]:
-    return nullcontext() if within is None else limit_read_time(within + TIMEOUT_GRACE_SECONDS)
+def _client_timeout(timeout_seconds: float | None) -> AbstractContextManager[None]:
+    return nullcontext() if timeout_seconds is None else limit_read_time(timeout_seconds + TIMEOUT_GRACE_SECONDS)
 
 
 def _timeout_settings(seconds: float) -> str:

@@ -60,12 +60,12 @@ def edit_job(
     edit: JobEdit,
     *,
     grantable_secrets: Collection[str] = (ALL_SECRETS,),
-    when_locked: Callable[[], None] = lambda: None,
+    precondition: Callable[[], None] = lambda: None,
 ) -> None:
     """Edit a job.
 
     `grantable_secrets`: the secrets that the caller may give to a new version.
-    `when_locked`: called once the job is locked; what it raises refuses the edit.
+    `precondition`: called once the job is locked; what it raises refuses the edit.
     """
     job = Job.objects.select_related("owner").get(id=job_id)
     # Checked here without locks, which refuses most bad edits before anything is stored, and again under the locks.
@@ -85,7 +85,7 @@ def edit_job(
             lock_owner_dependencies(job.owner_id)
         job = lock_job_and_schedules(job_id)
         _check_editable(job)
-        when_locked()
+        precondition()
         before = _snapshot(job)
         now = database_now()
         spec = _merge_edit(job, edit)

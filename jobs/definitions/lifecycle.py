@@ -1,6 +1,6 @@
 """Commands on jobs: execute, pause, resume, cancel, delete. The API and the console call these.
 
-Each is one transaction. `when_locked` is called once the job is locked: what it raises refuses the command.
+Each is one transaction. `precondition` is called once the job is locked: what it raises refuses the command.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ def execute_job(job_id: UUID, *, worker_id: UUID | None = None) -> UUID:
     return execution_id
 
 
-def cancel_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambda: None) -> None:
+def cancel_job(job_id: UUID, *, by: str, precondition: Callable[[], None] = lambda: None) -> None:
     """Stop the schedules and cancel all unfinished executions; idempotent."""
     fire_backlog(Schedule.objects.filter(job_id=job_id))
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         job = lock_job_and_schedules(job_id)
-        when_locked()
+        precondition()
         before, stopped = _snapshot(job), _cancel_work(job, by=by)
         record_change("job.cancelled", job, owner_id=job.owner_id, before=before, after=_snapshot(job) | stopped)
 
 
-def delete_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambda: None) -> None:
+def delete_job(job_id: UUID, *, by: str, precondition: Callable[[], None] = lambda: None) -> None:
     """Cancel and hide the job; its history stays until retention prunes it."""
     fire_backlog(Schedule.objects.filter(job_id=job_id))
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         job = lock_job_and_schedules(job_id)
         if job.deleted_at is not None:
             raise NotFound
-        when_locked()
+        precondition()
         before, stopped = _snapshot(job), _cancel_work(job, by=by)
         job.deleted_at = database_now()
         job.save(update_fields=["deleted_at", "updated_at"])
@@ -70,7 +70,7 @@ def delete_job(job_id: UUID, *, by: str, when_locked: Callable[[], None] = lambd
         )
 
 
-def pause_job(job_id: UUID, *, note: str, when_locked: Callable[[], None] = lambda: None) -> None:
+def pause_job(job_id: UUID, *, note: str, precondition: Callable[[], None] = lambda: None) -> None:
     """Stop the schedules until the job is resumed; existing executions run on.
 
     Pausing again changes only the note.
@@ -78,7 +78,7 @@ def pause_job(job_id: UUID, *, note: str, when_locked: Callable[[], None] = lamb
     fire_backlog(Schedule.objects.filter(job_id=job_id))
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         job = lock_job_and_schedules(job_id)
-        when_locked()
+        precondition()
         if job.state == JobState.CANCELLED:
             raise Conflict("The job is cancelled; there is nothing to pause.")
         before = _snapshot(job)
@@ -90,11 +90,11 @@ def pause_job(job_id: UUID, *, note: str, when_locked: Callable[[], None] = lamb
         record_change("job.paused", job, owner_id=job.owner_id, before=before, after=_snapshot(job))
 
 
-def resume_job(job_id: UUID, *, when_locked: Callable[[], None] = lambda: None) -> None:
+def resume_job(job_id: UUID, *, precondition: Callable[[], None] = lambda: None) -> None:
     """Let the schedules fire from now on; the pause's instants count as dropped. Idempotent."""
     with transaction.atomic(), with_timeouts(statement_seconds=60):
         job = lock_job_and_schedules(job_id)
-        when_locked()
+        precondition()
         if job.state == JobState.CANCELLED:
             raise Conflict("The job is cancelled; submit it again to run it.")
         if job.state == JobState.PAUSED:

@@ -35,11 +35,11 @@ def create_queue(**fields: object) -> Queue:
 
 
 def save_queue(
-    queue: Queue, *, changed: Collection[str] | None = None, when_locked: Callable[[], None] = lambda: None
+    queue: Queue, *, changed: Collection[str] | None = None, precondition: Callable[[], None] = lambda: None
 ) -> None:
     """Insert a queue, or save its `changed` fields between two passes; the next pass starts at once.
 
-    Other fields keep their stored values: the queue may have been paused since it was read. `when_locked` is called
+    Other fields keep their stored values: the queue may have been paused since it was read. `precondition` is called
     under the lock; what it raises refuses the edit.
     """
     with transaction.atomic(), with_timeouts(statement_seconds=10):
@@ -47,7 +47,7 @@ def save_queue(
         before = _snapshot(queue.id)
         if changed is not None and before is None:
             raise NotFound
-        when_locked()
+        precondition()
         if changed is not None and "pool" in changed:
             _check_pins(queue)
         queue.save(update_fields=changed)
@@ -83,14 +83,14 @@ def resume_queues(queue_ids: Iterable[UUID]) -> int:
     return resumed
 
 
-def delete_queue(queue: Queue, *, when_locked: Callable[[], None] = lambda: None) -> None:
+def delete_queue(queue: Queue, *, precondition: Callable[[], None] = lambda: None) -> None:
     if queue.name == DEFAULT_QUEUE:
         raise Conflict(f"Jobs that name no queue are submitted to {DEFAULT_QUEUE!r}; it cannot be deleted.")
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         lock_placement([queue.id])
         if not Queue.objects.filter(id=queue.id).exists():
             raise NotFound
-        when_locked()
+        precondition()
         # A version of the job names every queue that its executions are or were in.
         if JobVersion.objects.filter(queue=queue).exists():
             raise Conflict(f"Jobs are in the queue {queue.name!r}, or were; pause it instead.")

@@ -173,7 +173,7 @@ def move_to_current_queue(execution_ids: Sequence[UUID]) -> int:
 def claim(fence: AttemptFence) -> ClaimedRun:
     """Claim in a transaction of its own, as `start` does: these are most of the calls of workers."""
     parameters = fence.parameters() | _state_parameters(Move.CLAIM) | {"attempt_id": new_id()}
-    rows = sql.fetch("claim_execution", parameters, ClaimedRun, within=STATEMENT_TIMEOUT_SECONDS)
+    rows = sql.fetch("claim_execution", parameters, ClaimedRun, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
     if not rows:
         raise StaleAttempt
     return rows[0]
@@ -181,7 +181,7 @@ def claim(fence: AttemptFence) -> ClaimedRun:
 
 def start(fence: AttemptFence, receipt: Mapping[str, object]) -> None:
     parameters = fence.parameters() | _state_parameters(Move.START) | {"receipt": json.dumps(dict(receipt))}
-    if not sql.execute("start_execution", parameters, within=STATEMENT_TIMEOUT_SECONDS):
+    if not sql.execute("start_execution", parameters, timeout_seconds=STATEMENT_TIMEOUT_SECONDS):
         raise StaleAttempt
 
 
@@ -230,7 +230,7 @@ def _finish(fence: AttemptFence, outcome: AttemptOutcome, *, without_follow_ups:
             "log_truncated": outcome.log_truncated,
         },
         MovedExecution,
-        within=STATEMENT_TIMEOUT_SECONDS if without_follow_ups else None,
+        timeout_seconds=STATEMENT_TIMEOUT_SECONDS if without_follow_ups else None,
     )
 
 

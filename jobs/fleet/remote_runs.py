@@ -25,7 +25,7 @@ def announce_output(fence: AttemptFence, *, sha256: str, size: int) -> Upload:
     # The size as well: it counts against the limits, and the upload is signed for it.
     announced = hashlib.sha256(f"{sha256}:{size}".encode()).hexdigest()
     wanted = fence.parameters() | bounds | {"announced": announced, "size": size}
-    if not sql.execute("announce_output", wanted, within=STATEMENT_TIMEOUT_SECONDS):
+    if not sql.execute("announce_output", wanted, timeout_seconds=STATEMENT_TIMEOUT_SECONDS):
         check_hold(fence)
         raise InvalidInput(
             "size",

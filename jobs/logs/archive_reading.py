@@ -42,7 +42,7 @@ def read_archived(execution_id: UUID, attempt: int, *, after: int = -1, stream: 
         "find_archived_logs",
         {"execution_id": execution_id, "attempt": attempt},
         _ArchivedLog,
-        within=STATEMENT_TIMEOUT_SECONDS,
+        timeout_seconds=STATEMENT_TIMEOUT_SECONDS,
     )
     release_connection()
     # While its chunks are still in Postgres, the caller has read them: anything later is of the other stream.

@@ -85,7 +85,7 @@ def archive_logs(*, within_seconds: float = TIME_BUDGET_SECONDS) -> ArchiveResul
     """Archive complete logs, oldest first, until none is left or time runs out."""
     deadline, result = time.monotonic() + within_seconds, ArchiveResult()
     # Logs that were indexed only after they were archived.
-    result.settled = sql.execute("settle_logs", {"limit": SETTLE_BATCH_LOGS}, within=STATEMENT_TIMEOUT_SECONDS)
+    result.settled = sql.execute("settle_logs", {"limit": SETTLE_BATCH_LOGS}, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
     after: _Log | None = None
     try:
         while not result.finished and time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def _read_unarchived(after: _Log | None) -> list[_Log]:
         "complete_seconds": limits.LOG_COMPLETE_AFTER_SECONDS,
         "retry_seconds": limits.LOG_ARCHIVE_RETRY_SECONDS,
     }
-    return sql.fetch("read_unarchived_logs", parameters, _Log, within=STATEMENT_TIMEOUT_SECONDS)
+    return sql.fetch("read_unarchived_logs", parameters, _Log, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
 
 
 def _archive_batch(logs: Sequence[_Log], deadline: float, result: ArchiveResult) -> None:
@@ -220,4 +220,4 @@ class _ChunkReader:
             "max_chunks": PAGE_CHUNKS,
             "max_bytes": PAGE_BYTES,
         }
-        return sql.fetch("read_chunks_to_pack", parameters, _ChunkRow, within=STATEMENT_TIMEOUT_SECONDS)
+        return sql.fetch("read_chunks_to_pack", parameters, _ChunkRow, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)

@@ -107,7 +107,7 @@ def _mark_unarchived(day: date) -> None:
         "from_id": first_id(midnight - MAX_CLOCK_SKEW),
         "to_id": first_id(midnight + timedelta(days=1) + MAX_CLOCK_SKEW),
     }
-    if marked := sql.execute("mark_unarchived", parameters, within=MARK_TIMEOUT_SECONDS):
+    if marked := sql.execute("mark_unarchived", parameters, timeout_seconds=MARK_TIMEOUT_SECONDS):
         logger.warning("%d logs of %s have chunks that the archive lacks; archiving them again", marked, day)
 
 
@@ -137,5 +137,5 @@ def _empty_default_partition(before: date) -> None:
         _mark_unarchived(day)
     for _ in range(MAX_BATCHES):
         parameters = {"before": before, "limit": DEFAULT_PARTITION_BATCH_LOGS}
-        if not sql.execute("empty_default_logs", parameters, within=STATEMENT_TIMEOUT_SECONDS):
+        if not sql.execute("empty_default_logs", parameters, timeout_seconds=STATEMENT_TIMEOUT_SECONDS):
             break

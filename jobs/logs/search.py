@@ -196,7 +196,9 @@ class _SearchRun:
 
     def _scan(self) -> None:
         began, limit = time.monotonic(), self._next_scan_segments
-        scanned = self._fetch("scan_segments", limit, self._first_day, within=SCAN_TIMEOUT_SECONDS, scans=_INDEX_SCAN)
+        scanned = self._fetch(
+            "scan_segments", limit, self._first_day, timeout_seconds=SCAN_TIMEOUT_SECONDS, scans=_INDEX_SCAN
+        )
         matches = self._collect_lines([each for each in scanned if each.text is not None])
         if matches is None or self.is_finished:
             return
@@ -217,7 +219,11 @@ class _SearchRun:
         first_day = self._position.day - timedelta(days=days)
         try:
             found = self._fetch(
-                "search_segments", INDEX_BATCH_SEGMENTS, first_day, within=INDEX_TIMEOUT_SECONDS, scans=_BITMAP_SCAN
+                "search_segments",
+                INDEX_BATCH_SEGMENTS,
+                first_day,
+                timeout_seconds=INDEX_TIMEOUT_SECONDS,
+                scans=_BITMAP_SCAN,
             )
         except OperationalError as error:
             if not isinstance(error.__cause__, errors.QueryCanceled):
@@ -237,7 +243,7 @@ class _SearchRun:
             self._position = SearchPosition(first_day, UUID(int=0), 0, 0, 0, 0)
 
     def _fetch(
-        self, name: str, limit: int, first_day: date, *, within: float, scans: tuple[str, str]
+        self, name: str, limit: int, first_day: date, *, timeout_seconds: float, scans: tuple[str, str]
     ) -> list[_Candidate]:
         needles = sorted(self._search.query.needles, key=len, reverse=True)
         parameters = {
@@ -250,7 +256,7 @@ class _SearchRun:
         }
         with transaction.atomic():
             with connection.cursor() as cursor:
-                cursor.execute(_PLANNER_SETTINGS, [f"{int(within * 1000)}ms", *scans])
+                cursor.execute(_PLANNER_SETTINGS, [f"{int(timeout_seconds * 1000)}ms", *scans])
             return sql.fetch(name, parameters, _Candidate)
 
     def _collect_lines(self, candidates: Sequence[_Candidate]) -> int | None:

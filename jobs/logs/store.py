@@ -74,7 +74,7 @@ def append_chunks(fence: AttemptFence, chunks: Sequence[Chunk], progress: Progre
         parameters |= _append_limits()
     large = sum(len(c.data) for c in chunks) >= LARGE_BYTES
     execute = sql.execute_large_batch if large else sql.execute_batch
-    written = execute(statements, parameters, within=STATEMENT_TIMEOUT_SECONDS)
+    written = execute(statements, parameters, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
     if not written:
         raise StaleAttempt
     if chunks:
@@ -166,7 +166,7 @@ def read_log_status(execution_id: UUID, attempt: int | None) -> LogStatus:
         "read_log_status",
         {"execution_id": execution_id, "attempt": attempt},
         LogStatus,
-        within=STATEMENT_TIMEOUT_SECONDS,
+        timeout_seconds=STATEMENT_TIMEOUT_SECONDS,
     )
     if not found:
         raise NotFound
@@ -202,4 +202,4 @@ def _read(name: str, execution_id: UUID, status: LogStatus, parameters: Mapping[
     if status.day is None:
         return []
     key = {"day": status.day, "execution_id": execution_id, "attempt": status.attempt, "max_chunks": PAGE_CHUNKS}
-    return sql.fetch(name, {**key, **parameters}, Chunk, within=STATEMENT_TIMEOUT_SECONDS)
+    return sql.fetch(name, {**key, **parameters}, Chunk, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)

@@ -49,13 +49,13 @@ def edit_calendar(
     *,
     name: str | Keep = KEEP,
     dates: Iterable[date] | Keep = KEEP,
-    when_locked: Callable[[], None] = lambda: None,
+    precondition: Callable[[], None] = lambda: None,
 ) -> None:
     """Edit a calendar, unless a schedule would never fire again."""
     fire_backlog(Schedule.objects.filter(calendar_id=calendar_id))
     with transaction.atomic(), with_timeouts(statement_seconds=60):
         calendar = _lock_calendar(calendar_id)
-        when_locked()
+        precondition()
         before, former_dates = _snapshot(calendar), calendar.dates
         if name is not KEEP:
             calendar.name = _validate_name(name)
@@ -67,10 +67,10 @@ def edit_calendar(
             _rewrite_schedules(calendar)
 
 
-def delete_calendar(calendar_id: UUID, *, when_locked: Callable[[], None] = lambda: None) -> None:
+def delete_calendar(calendar_id: UUID, *, precondition: Callable[[], None] = lambda: None) -> None:
     with transaction.atomic(), with_timeouts(statement_seconds=10):
         calendar = _lock_calendar(calendar_id)
-        when_locked()
+        precondition()
         users = Job.objects.exclude(state=JobState.CANCELLED).filter(schedules__in=_schedules_using(calendar))
         names = list(users.order_by("id").distinct().values_list("name", flat=True)[: _MAX_NAMED_JOBS + 1])
         if names:

@@ -105,7 +105,7 @@ def prune_log_packs(now: datetime, has_time: Callable[[], bool] = lambda: True) 
     after = _NIL
     while has_time():
         parameters = {"after": after, "bound": first_id(now - _GRACE), "limit": PAGE_PACKS}
-        page = sql.fetch("delete_unused_log_packs", parameters, _SweptRow, within=20)
+        page = sql.fetch("delete_unused_log_packs", parameters, _SweptRow, timeout_seconds=20)
         if len(page) < PAGE_PACKS:
             break
         after = page[-1].id

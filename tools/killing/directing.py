@@ -38,7 +38,7 @@ from tools.killing.report import Report
 BEATS = 3
 MAKING_SECONDS = 15.0
 START_SECONDS = 60.0
-# Longer than the auditor's patience: what no beat has settled by then is overdue.
+# Longer than the verifier's grace: what no beat has settled by then is overdue.
 SETTLE_SECONDS = 25.0
 OVERDUE_SECONDS = TOLERANCE_SECONDS + 2
 AUDIT_SECONDS = 120.0

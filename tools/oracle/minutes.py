@@ -40,7 +40,7 @@ def moment(minute: int) -> datetime:
 def stretches_of(zone: ZoneInfo) -> Stretches:
     """From FIRST to LAST."""
     found = []
-    begin, begin_wall = FIRST, _shown(zone, FIRST)
+    begin, begin_wall = FIRST, _read_wall_clock(zone, FIRST)
     for (minute, advance), (_, later_advance) in pairwise(_daily_advances(zone)):
         if advance != later_advance:
             ahead, wall = _next_break(zone, minute)
@@ -96,7 +96,7 @@ def firing_minutes(matching: bytes, by_elapsed_time: bool, stretches: Stretches,
     return list(compress(range(first, last), fires))
 
 
-def _shown(zone: ZoneInfo, minute: int) -> int:
+def _read_wall_clock(zone: ZoneInfo, minute: int) -> int:
     wall = moment(minute).astimezone(zone).replace(tzinfo=UTC) - ORIGIN
     assert wall % MINUTE == timedelta(0), f"{zone.key} is off the whole minute"
     return wall // MINUTE
@@ -110,9 +110,9 @@ def _daily_advances(zone: ZoneInfo) -> list[tuple[int, timedelta | None]]:
 def _next_break(zone: ZoneInfo, minute: int) -> tuple[int, int]:
     """The first minute within a day that does not show what follows; hour by hour, then minute by minute."""
     for step, length in ((60, _LOOK_EVERY), (1, 60)):
-        wall = _shown(zone, minute)
+        wall = _read_wall_clock(zone, minute)
         for ahead in range(minute + step, minute + length + step, step):
-            shown = _shown(zone, ahead)
+            shown = _read_wall_clock(zone, ahead)
             if shown != wall + ahead - minute:
                 break
             minute, wall = ahead, shown

@@ -17,8 +17,8 @@ from jobs.api.framework.views import ApiView
 from jobs.telemetry.metrics import CurrentMetrics, read_metrics
 
 COUNTER_HELP = {
-    "due_window_believed": "Due window hits: sleeps of a beat based on the window alone.",
-    "due_window_doubted": "Due window misses: queries of Postgres instead of the window.",
+    "due_window_hits": "Due window hits: sleeps of a beat based on the window alone.",
+    "due_window_fallbacks": "Due window fallbacks: sleeps of a beat based on a query of Postgres.",
     "due_window_unannounced": "Due schedules that were missing in the due window.",
     "due_window_lost": "Announcements to the due window that Redis did not accept.",
 }

@@ -148,7 +148,7 @@ class QueueDetail(ApiView):
         body = cast("dict[str, Any]", read_body(QueueEditInput, request))
         for name, value in _resolve_team(body).items():
             setattr(queue, name, value)
-        queues.save_queue(queue, changed=body.keys(), when_locked=_make_if_match_check(request, queue_id))
+        queues.save_queue(queue, changed=body.keys(), precondition=_make_if_match_check(request, queue_id))
         values = QueueOutput(Queue.objects.get(id=queue_id)).data
         return Response(values, headers={"ETag": compute_etag(values)})
 
@@ -164,5 +164,5 @@ class QueueDetail(ApiView):
         read_body(EmptyInput, request)
         queue = get_or_404(Queue.objects.all(), queue_id)
         require_staff(request, STAFF_ONLY_MESSAGE)
-        queues.delete_queue(queue, when_locked=_make_if_match_check(request, queue_id))
+        queues.delete_queue(queue, precondition=_make_if_match_check(request, queue_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -132,7 +132,7 @@ class TeamDetail(ApiView):
         get_or_404(rows, team_id)
         require_staff(request, STAFF_ONLY_MESSAGE)
         body = cast("dict[str, Any]", read_body(TeamEditInput, request))
-        teams.edit_team(team_id, **body, when_locked=_make_if_match_check(request, team_id))
+        teams.edit_team(team_id, **body, precondition=_make_if_match_check(request, team_id))
         values = TeamOutput(rows.get(id=team_id)).data
         return Response(values, headers={"ETag": compute_etag(values)})
 
@@ -144,5 +144,5 @@ class TeamDetail(ApiView):
         read_body(EmptyInput, request)
         get_or_404(list_visible_teams(require_user(request)), team_id)
         require_staff(request, STAFF_ONLY_MESSAGE)
-        teams.delete_team(team_id, when_locked=_make_if_match_check(request, team_id))
+        teams.delete_team(team_id, precondition=_make_if_match_check(request, team_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -150,13 +150,16 @@ class Deliverer:
         chosen = {
             due.id: due
             for due in choose_deliveries(
-                sql.fetch("find_due_deliveries", wanted, DueDelivery, within=STATEMENT_TIMEOUT_SECONDS), busy
+                sql.fetch("find_due_deliveries", wanted, DueDelivery, timeout_seconds=STATEMENT_TIMEOUT_SECONDS), busy
             )
         }
         if not chosen:
             return 0
         lease = {"ids": list(chosen), "lease_seconds": limits.WEBHOOK_LEASE_SECONDS}
-        leased = [row.id for row in sql.fetch("lease_deliveries", lease, _DeliveryId, within=STATEMENT_TIMEOUT_SECONDS)]
+        leased = [
+            row.id
+            for row in sql.fetch("lease_deliveries", lease, _DeliveryId, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
+        ]
         rows = WebhookDelivery.objects.filter(id__in=leased).select_related("webhook", "execution__job")
         for delivery in rows:
             self._start(delivery, chosen[delivery.id])

@@ -34,7 +34,7 @@ def test_closing_beat_reports_the_accuracy_of_its_window(settings: Settings, cap
             scheduler.close()
             scheduler.close()  # as Celery may do; nothing is counted twice
         client.flushall()
-        assert Counter.objects.get(name="due_window_believed").value == 2
+        assert Counter.objects.get(name="due_window_hits").value == 2
         assert Counter.objects.get(name="due_window_unannounced").value == 1
     report = WINDOW.search(caplog.text)
     assert report is not None

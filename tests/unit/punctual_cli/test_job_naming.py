@@ -29,7 +29,7 @@ def commands(imports: ImportResult) -> dict[str, str]:
     return {each.name: str(each.job["script"]).strip() for each in imports.jobs}
 
 
-class Shelf:
+class StoredJobs:
     """A server that has jobs, of which only names, programs and variables matter here."""
 
     def __init__(self, server: RecordingServer, jobs: Mapping[str, str], env: Mapping[str, str] | None = None) -> None:
@@ -70,7 +70,7 @@ def test_the_same_command_with_other_variables_is_another_job(server: RecordingS
     server.answer(
         "GET", f"/api/v1/jobs?owner=me&name={quote_plus(second.name)}&limit=100", {"results": [], "next": None}
     )
-    kept, more = Shelf(server, {"logger": "logger a"}, env=ENV).by_name(text).jobs
+    kept, more = StoredJobs(server, {"logger": "logger a"}, env=ENV).by_name(text).jobs
     assert (kept.name, kept.job["env"], more.name) == ("logger", ENV, second.name)
 
 
@@ -96,7 +96,7 @@ def test_a_command_with_too_many_schedules_is_skipped() -> None:
 def test_an_imported_job_keeps_its_name(
     server: RecordingServer, there: dict[str, str], text: str, named: dict[str, str]
 ) -> None:
-    imports = Shelf(server, there).by_name(text)
+    imports = StoredJobs(server, there).by_name(text)
     assert (commands(imports), imports.skipped) == (named, ())
     assert [each.warnings for each in imports.jobs] == [()] * len(named)
 
@@ -112,7 +112,7 @@ def test_an_imported_job_keeps_its_name(
 def test_a_different_job_of_the_same_name_is_changed_only_on_request(
     server: RecordingServer, there: str, clash: OnConflict, named: str | None
 ) -> None:
-    imports = Shelf(server, {there: "by hand"}).by_name("@daily logger a\n", clash)
+    imports = StoredJobs(server, {there: "by hand"}).by_name("@daily logger a\n", clash)
     assert list(commands(imports)) == ([named] if named else [])
     for left in imports.skipped:
         assert (left.where, left.what) == ("tab:1", there)
@@ -121,7 +121,7 @@ def test_a_different_job_of_the_same_name_is_changed_only_on_request(
 
 
 def test_lines_that_share_the_name_of_a_different_job_get_a_warning(server: RecordingServer) -> None:
-    imports = Shelf(server, {"logger": "by hand"}).by_name("@daily logger a\n@daily logger b\n")
+    imports = StoredJobs(server, {"logger": "by hand"}).by_name("@daily logger a\n@daily logger b\n")
     assert list(commands(imports)) == [A, B]
     assert all("Your job logger runs something else and is not changed" in each.warnings[0] for each in imports.jobs)
 

@@ -147,7 +147,7 @@ class CalendarDetail(ApiView):
         body = cast("dict[str, Any]", read_body(CalendarEditInput, request))
         rows = list_visible_calendars(require_user(request))
         get_or_404(rows, calendar_id)
-        calendars.edit_calendar(calendar_id, **body, when_locked=_make_if_match_check(request, calendar_id))
+        calendars.edit_calendar(calendar_id, **body, precondition=_make_if_match_check(request, calendar_id))
         values = CalendarOutput(rows.get(id=calendar_id)).data
         return Response(values, headers={"ETag": compute_etag(values, volatile_fields=VOLATILE_FIELDS)})
 
@@ -162,5 +162,5 @@ class CalendarDetail(ApiView):
         """Fails while schedules use the calendar."""
         read_body(EmptyInput, request)
         get_or_404(list_visible_calendars(require_user(request)), calendar_id)
-        calendars.delete_calendar(calendar_id, when_locked=_make_if_match_check(request, calendar_id))
+        calendars.delete_calendar(calendar_id, precondition=_make_if_match_check(request, calendar_id))
         return Response(status=status.HTTP_204_NO_CONTENT)

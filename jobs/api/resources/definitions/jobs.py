@@ -200,7 +200,7 @@ class JobDetail(ApiView):
         job = find_job(user, job_id)
         require_owner(user, job)
         grantable = get_grantable_secrets(request, owner_id=job.owner_id)
-        editing.edit_job(job_id, edit, grantable_secrets=grantable, when_locked=_make_if_match_check(request, job_id))
+        editing.edit_job(job_id, edit, grantable_secrets=grantable, precondition=_make_if_match_check(request, job_id))
         job = list_visible_jobs(user).get(id=job_id)
         saved = _represent_saved_job(job, linting.lint_schedules(job, cast("JobWithDetails", job).live_schedules))
         values = {name: value for name, value in saved.items() if name != "warnings"}
@@ -214,7 +214,7 @@ class JobDetail(ApiView):
         read_body(EmptyInput, request)
         user = require_user(request)
         require_owner(user, find_job(user, job_id))
-        lifecycle.delete_job(job_id, by=user.get_username(), when_locked=_make_if_match_check(request, job_id))
+        lifecycle.delete_job(job_id, by=user.get_username(), precondition=_make_if_match_check(request, job_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -227,7 +227,7 @@ class JobCancel(ApiView):
         read_body(EmptyInput, request)
         user = require_user(request)
         require_owner(user, find_job(user, job_id))
-        lifecycle.cancel_job(job_id, by=user.get_username(), when_locked=_make_if_match_check(request, job_id))
+        lifecycle.cancel_job(job_id, by=user.get_username(), precondition=_make_if_match_check(request, job_id))
         return Response(JobOutput(list_visible_jobs(user).get(id=job_id)).data)
 
 
@@ -246,7 +246,7 @@ class JobPause(ApiView):
         body = read_body(PauseInput, request)
         user = require_user(request)
         find_job(user, job_id)
-        lifecycle.pause_job(job_id, note=str(body["note"]), when_locked=_make_if_match_check(request, job_id))
+        lifecycle.pause_job(job_id, note=str(body["note"]), precondition=_make_if_match_check(request, job_id))
         return Response(JobOutput(list_visible_jobs(user).get(id=job_id)).data)
 
 
@@ -259,7 +259,7 @@ class JobResume(ApiView):
         read_body(EmptyInput, request)
         user = require_user(request)
         find_job(user, job_id)
-        lifecycle.resume_job(job_id, when_locked=_make_if_match_check(request, job_id))
+        lifecycle.resume_job(job_id, precondition=_make_if_match_check(request, job_id))
         return Response(JobOutput(list_visible_jobs(user).get(id=job_id)).data)
 
 

@@ -32,11 +32,11 @@ def test_only_staff_reads_metrics(client: APIClient, staff: APIClient) -> None:
 
 def test_counters_of_all_beats_are_summed(staff: APIClient) -> None:
     assert read(staff)["punctual_due_window_unannounced_total", ""] == 0
-    increment_counters({"due_window_unannounced": 2, "due_window_believed": 5})
-    increment_counters({"due_window_unannounced": 1, "due_window_believed": 0})
+    increment_counters({"due_window_unannounced": 2, "due_window_hits": 5})
+    increment_counters({"due_window_unannounced": 1, "due_window_hits": 0})
     data = read(staff)
     assert data["punctual_due_window_unannounced_total", ""] == 3
-    assert data["punctual_due_window_believed_total", ""] == 5
+    assert data["punctual_due_window_hits_total", ""] == 5
 
 
 def test_gauges_of_executions_workers_and_overdue(staff: APIClient) -> None:
