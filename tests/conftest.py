@@ -7,17 +7,24 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection, connections
 from django.test import TransactionTestCase
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from jobs.notifications.webhooks.address_policy import AddressPolicy, parse_networks
 from scheduler_project.localstack.engines.standalone import Engines
 from tests.support.emptying import empty
+from tests.support.engines_plugin import TEMPLATE
 from tests.support.webhook_receiver import Receiver
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(engines: Engines) -> None:
-    """pytest-django creates the test database only once the engines run."""
+def django_db_setup(engines: Engines, django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """Create the test database, unless the engines began with one; it goes with them."""
+    with django_db_blocker.unblock():
+        if TEMPLATE:
+            connection.close()
+            connection.settings_dict["NAME"] = connection.creation._get_test_db_name()
+        else:
+            connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -28,6 +28,8 @@ TESTS = ROOT / "tests"
 # How many parts run beside each other: more than cores, because many tests wait for processes and clocks.
 LANES = 3
 SLOWEST_SHOWN = 10
+# Names the directory of the migrated database that each pytest process copies.
+TEMPLATE_VARIABLE = "PUNCTUAL_TEST_TEMPLATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +156,28 @@ def _is_open(device: Path) -> bool:
 
 def _run_named(names: Sequence[str], extra: Sequence[str]) -> list[Result]:
     chosen = [part for name in names for part in [*PARTS, *PATIENT_PARTS] if part.stage == name]
-    return _sum_stages([_run(part, extra, quietly=False) for part in chosen])
+    environment = _clean_environment()
+    return _sum_stages([_run(part, extra, environment, quietly=False) for part in chosen])
 
 
 def _run_all(extra: Sequence[str]) -> list[Result]:
     results: list[Result] = []
-    for parts, lanes in ((PARTS, LANES), (PATIENT_PARTS, len(PATIENT_PARTS))):
-        print(f"Running {', '.join(dict.fromkeys(part.stage for part in parts))} ...", flush=True)
-        with ThreadPoolExecutor(lanes) as pool:
-            results += pool.map(lambda part: _run(part, extra, quietly=True), parts)
+    with TemporaryDirectory(prefix="punctual-suite-") as template:
+        environment = _clean_environment() | {TEMPLATE_VARIABLE: template}
+        make_template = (sys.executable, "-m", "tests.support.template", template)
+        subprocess.run(make_template, cwd=ROOT, env=_clean_environment(), check=True)
+        for parts, lanes in ((PARTS, LANES), (PATIENT_PARTS, len(PATIENT_PARTS))):
+            print(f"Running {', '.join(dict.fromkeys(part.stage for part in parts))} ...", flush=True)
+            with ThreadPoolExecutor(lanes) as pool:
+                results += pool.map(lambda part: _run(part, extra, environment, quietly=True), parts)
     return _sum_stages(results)
+
+
+def _clean_environment() -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if not _configures_a_stack(name)}
+    # Where compiled code may not be kept, each of hundreds of processes would compile all of ours again.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _sum_stages(results: Sequence[Result]) -> list[Result]:
@@ -181,7 +195,7 @@ def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _run(part: Part, extra: Sequence[str], *, quietly: bool) -> Result:
+def _run(part: Part, extra: Sequence[str], environment: dict[str, str], *, quietly: bool) -> Result:
     title = f"\n== {part.stage} " + "=" * max(0, 76 - len(part.stage))
     if not quietly:
         print(title, flush=True)
@@ -189,9 +203,6 @@ def _run(part: Part, extra: Sequence[str], *, quietly: bool) -> Result:
     with TemporaryDirectory(prefix="punctual-suite-") as scratch:
         report, output = Path(scratch) / "report.xml", Path(scratch) / "output"
         command = (*part.command, f"--junitxml={report}", *extra) if part.is_pytest else part.command
-        environment = {name: value for name, value in os.environ.items() if not _configures_a_stack(name)}
-        # Where compiled code may not be kept, each of hundreds of processes would compile all of ours again.
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with output.open("wb") as file:
             shown = file if quietly else None
             done = subprocess.run(command, cwd=ROOT, env=environment, stdout=shown, stderr=shown, check=False)

@@ -15,9 +15,14 @@ from pathlib import Path
 import pytest
 
 from scheduler_project.localstack.engines.standalone import Engines
+from tests.suite import TEMPLATE_VARIABLE
+from tests.support import template
 
 DIRECTORY = Path(tempfile.mkdtemp(prefix="punctual-test-"))
 ENGINES = Engines(DIRECTORY / "engines")
+TEMPLATE = os.environ.pop(TEMPLATE_VARIABLE, "")
+if TEMPLATE:
+    template.adopt(ENGINES, Path(TEMPLATE))
 
 os.environ.update(
     ENGINES.environment(),
