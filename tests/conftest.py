@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection, connections
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker, Settings
 
@@ -22,7 +23,7 @@ def django_db_setup(engines: Engines, django_test_environment: None, django_db_b
     with django_db_blocker.unblock():
         if TEMPLATE:
             connection.close()
-            connection.settings_dict["NAME"] = connection.creation._get_test_db_name()
+            connection.settings_dict["NAME"] = TEST_DATABASE_PREFIX + connection.settings_dict["NAME"]
         else:
             connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
 
