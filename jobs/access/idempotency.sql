@@ -2,7 +2,7 @@
 -- Claim the key unless a request with it is in progress. NOT EXISTS reads without a lock first, so that a request does
 -- not wait for the transaction that is deleting the claim. Index: idempotency_claim_once.
 INSERT INTO jobs_idempotencyclaim AS claim (id, owner_id, key, expires_at)
-SELECT %(id)s, %(owner_id)s, %(key)s, clock_timestamp() + make_interval(secs => %(seconds)s)
+SELECT %(id)s, %(owner_id)s, %(key)s::text, clock_timestamp() + make_interval(secs => %(seconds)s)
  WHERE NOT EXISTS (
        SELECT
          FROM jobs_idempotencyclaim

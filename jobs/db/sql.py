@@ -3,6 +3,9 @@
 A block begins with `-- name: <name>`, unique in the project; the comment below it names the index that it uses. For the
 current time use statement_timestamp(): clock_timestamp() is volatile, and Postgres never looks up a volatile value in
 an index.
+
+A statement that a connection runs often is prepared there, so that Postgres parses and plans it once. It obeys the
+timeouts of its transaction or, outside of one, of its session.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
-import psycopg
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
@@ -48,52 +50,42 @@ def _all_statements() -> Mapping[str, str]:
 
 def execute(name: str, parameters: Mapping[str, object], *, timeout_seconds: float | None = None) -> int:
     """Run a statement and return the number of affected rows."""
-    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
+    with _client_timeout(timeout_seconds), _open_cursor(timeout_seconds) as cursor:
         _execute(cursor, name, parameters, timeout_seconds)
         count: int = cursor.rowcount
     return count
 
 
-def execute_batch(names: Sequence[str], parameters: Mapping[str, object], *, timeout_seconds: float) -> int:
-    """Run statements as one transaction in one round trip; return the number of rows that the last one affected."""
-    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
-        cursor.execute(_timeout_settings(timeout_seconds) + ";\n".join(map(statement, names)), parameters)  # type: ignore[arg-type]
-        for _ in range(len(names) + 1):
-            cursor.nextset()
-        count: int = cursor.rowcount
-    return count
-
-
-def execute_large_batch(names: Sequence[str], parameters: Mapping[str, object], *, timeout_seconds: float) -> int:
-    """Like `execute_batch`, in more round trips: sends megabytes as parameters instead of as literals."""
-    wrap_errors = connection.wrap_database_errors
-    with (
-        _client_timeout(timeout_seconds),
-        transaction.atomic(),
-        wrap_errors,
-        psycopg.Cursor(connection.connection) as cursor,
-    ):
-        cursor.execute(_timeout_settings(timeout_seconds))
-        for name in names:
-            cursor.execute(statement(name), parameters)
-        count: int = cursor.rowcount
-    return count
+def execute_together(names: Sequence[str], parameters: Mapping[str, object]) -> int:
+    """Run statements in one transaction; return the number of rows that the last one affected."""
+    if len(names) == 1:
+        return execute(names[0], parameters)
+    with transaction.atomic():
+        return [execute(name, parameters) for name in names][-1]
 
 
 def fetch(
     name: str, parameters: Mapping[str, object], into: type[Row], *, timeout_seconds: float | None = None
 ) -> list[Row]:
     """Run a statement and return its rows as dataclasses; columns and fields must have the same order."""
-    with _client_timeout(timeout_seconds), connection.cursor() as cursor:
+    with _client_timeout(timeout_seconds), _open_cursor(timeout_seconds) as cursor:
         _execute(cursor, name, parameters, timeout_seconds)
         return [into(*row) for row in cursor.fetchall()]
 
 
 def fetch_ids(name: str, parameters: Mapping[str, object]) -> list[UUID]:
     """Run a statement whose only column is an id; return the ids."""
-    with connection.cursor() as cursor:
+    with _open_cursor(None) as cursor:
         _execute(cursor, name, parameters, None)
         return [row_id for (row_id,) in cursor.fetchall()]
+
+
+def _open_cursor(timeout_seconds: float | None) -> CursorWrapper:
+    """Open a cursor that prepares statements; several statements in one round trip can only be sent as text."""
+    if timeout_seconds is not None:
+        return connection.cursor()
+    cursor: CursorWrapper = connection.preparing_cursor()  # type: ignore[attr-defined]  # of our backend
+    return cursor
 
 
 def _execute(cursor: CursorWrapper, name: str, parameters: Mapping[str, object], timeout_seconds: float | None) -> None:

@@ -25,9 +25,6 @@ from jobs.execution import parking
 from jobs.models.execution import Trigger
 from jobs.models.ids import new_id
 
-# For a move that is a transaction of its own.
-STATEMENT_TIMEOUT_SECONDS = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class NewExecution:
@@ -173,7 +170,7 @@ def move_to_current_queue(execution_ids: Sequence[UUID]) -> int:
 def claim(fence: AttemptFence) -> ClaimedRun:
     """Claim in a transaction of its own, as `start` does: these are most of the calls of workers."""
     parameters = fence.parameters() | _state_parameters(Move.CLAIM) | {"attempt_id": new_id()}
-    rows = sql.fetch("claim_execution", parameters, ClaimedRun, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
+    rows = sql.fetch("claim_execution", parameters, ClaimedRun)
     if not rows:
         raise StaleAttempt
     return rows[0]
@@ -181,7 +178,7 @@ def claim(fence: AttemptFence) -> ClaimedRun:
 
 def start(fence: AttemptFence, receipt: Mapping[str, object]) -> None:
     parameters = fence.parameters() | _state_parameters(Move.START) | {"receipt": json.dumps(dict(receipt))}
-    if not sql.execute("start_execution", parameters, timeout_seconds=STATEMENT_TIMEOUT_SECONDS):
+    if not sql.execute("start_execution", parameters):
         raise StaleAttempt
 
 
@@ -230,7 +227,6 @@ def _finish(fence: AttemptFence, outcome: AttemptOutcome, *, without_follow_ups:
             "log_truncated": outcome.log_truncated,
         },
         MovedExecution,
-        timeout_seconds=STATEMENT_TIMEOUT_SECONDS if without_follow_ups else None,
     )
 
 

@@ -27,10 +27,10 @@ SELECT n.id, j.id, v.id, n.schedule_id, v.queue_id, n.trigger, coalesce(n.run_id
 -- By primary key. Unblock or skip dependents whose upstreams have all finished. An execution created while its job
 -- moved to another queue follows it: under the lock of the job, or of its schedule, which an edit takes as well.
 UPDATE jobs_execution e
-   SET state = %(target)s,
-       ready_at = CASE WHEN %(target)s = 'ready' THEN clock_timestamp() END,
-       ended_at = CASE WHEN %(target)s = 'skipped' THEN clock_timestamp() END,
-       reason = CASE WHEN %(target)s = 'skipped' THEN 'dependency' END,
+   SET state = %(target)s::text,
+       ready_at = CASE WHEN %(target)s::text = 'ready' THEN clock_timestamp() END,
+       ended_at = CASE WHEN %(target)s::text = 'skipped' THEN clock_timestamp() END,
+       reason = CASE WHEN %(target)s::text = 'skipped' THEN 'dependency' END,
        queue_id = q.id,
        rank = statement_timestamp() - make_interval(secs => (q.priority + v.priority) * q.aging_seconds)
   FROM jobs_jobversion v, jobs_job j
@@ -189,19 +189,19 @@ UPDATE jobs_attempt a SET started_at = s.started_at, receipt = %(receipt)s::json
 -- count_dependency_edges) keep the lookups by key: else the planner may read all schedules to find one.
 WITH ended AS (
     UPDATE jobs_execution e
-       SET state = %(target)s, reason = %(reason)s, exit_code = %(exit_code)s, signal = %(signal)s,
+       SET state = %(target)s::text, reason = %(reason)s::text, exit_code = %(exit_code)s, signal = %(signal)s,
            result = %(result)s::jsonb,
            tries_used = e.tries_used + %(tries)s,
-           worker_id = CASE WHEN %(terminal)s THEN e.worker_id END,
-           incarnation = CASE WHEN %(terminal)s THEN e.incarnation END,
-           ended_at = CASE WHEN %(terminal)s THEN clock_timestamp() END,
-           retry_at = CASE WHEN %(target)s = 'backing_off'
+           worker_id = CASE WHEN %(terminal)s::bool THEN e.worker_id END,
+           incarnation = CASE WHEN %(terminal)s::bool THEN e.incarnation END,
+           ended_at = CASE WHEN %(terminal)s::bool THEN clock_timestamp() END,
+           retry_at = CASE WHEN %(target)s::text = 'backing_off'
                            THEN clock_timestamp() + make_interval(secs => %(retry_seconds)s) END,
-           dead_letter = CASE WHEN %(target)s IN ('failed', 'timed_out') THEN 'open' END,
-           ready_at = CASE WHEN %(target)s = 'ready' THEN clock_timestamp() ELSE e.ready_at END
+           dead_letter = CASE WHEN %(target)s::text IN ('failed', 'timed_out') THEN 'open' END,
+           ready_at = CASE WHEN %(target)s::text = 'ready' THEN clock_timestamp() ELSE e.ready_at END
      WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[])
        AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s
-       AND (NOT %(without_follow_ups)s OR (
+       AND (NOT %(without_follow_ups)s::bool OR (
             e.cancel_requested_at IS NULL
             AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id BETWEEN e.job_id AND e.job_id
                              ORDER BY d.upstream_id OFFSET 0)
@@ -209,7 +209,7 @@ WITH ended AS (
     RETURNING e.id, e.attempt, e.job_id, e.run_id, e.state
 ), attempt AS (
     UPDATE jobs_attempt a
-       SET ended_at = clock_timestamp(), reason = %(attempt_reason)s, exit_code = %(exit_code)s, signal = %(signal)s,
+       SET ended_at = clock_timestamp(), reason = %(attempt_reason)s::text, exit_code = %(exit_code)s, signal = %(signal)s,
            error = %(error)s, cpu_seconds = %(cpu_seconds)s, peak_memory_bytes = %(peak_memory_bytes)s,
            peak_disk_bytes = %(peak_disk_bytes)s,
            log_truncated = a.log_truncated OR %(log_truncated)s

@@ -29,8 +29,6 @@ STREAMED_PAGE_BYTES = 256 * 1024
 BEYOND_LAST_SEQUENCE = 2**31
 # A batch of chunks may be a megabyte.
 STATEMENT_TIMEOUT_SECONDS = 10.0
-# From this size on, inlining the bytes into the SQL text costs more than a round trip.
-LARGE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Page:
 
 
 def append_chunks(fence: AttemptFence, chunks: Sequence[Chunk], progress: Progress | None = None) -> None:
-    """Append chunks up to the log's size limit, and record the run's progress in the same round trip.
+    """Append chunks up to the log's size limit, and record the run's progress in the same transaction.
 
     A line marks where a log that exceeds the limit was cut.
     """
@@ -72,10 +70,7 @@ def append_chunks(fence: AttemptFence, chunks: Sequence[Chunk], progress: Progre
     if chunks:
         statements.append("append_log")
         parameters |= _append_limits()
-    large = sum(len(c.data) for c in chunks) >= LARGE_BYTES
-    execute = sql.execute_large_batch if large else sql.execute_batch
-    written = execute(statements, parameters, timeout_seconds=STATEMENT_TIMEOUT_SECONDS)
-    if not written:
+    if not sql.execute_together(statements, parameters):
         raise StaleAttempt
     if chunks:
         wakeups.wake_log_followers(fence.execution_id)

@@ -15,7 +15,7 @@ UPDATE jobs_execution e
 WITH claimed_attempt AS MATERIALIZED (
     SELECT a.id, e.id AS execution_id, e.attempt, e.job_id, j.owner_id, (e.claimed_at AT TIME ZONE 'UTC')::date AS day,
            a.log_bytes, a.log_truncated, f.owner_id IS NOT NULL AS is_full,
-           CASE WHEN f.owner_id IS NULL THEN %(max_bytes)s ELSE %(full_bytes)s END AS max_bytes
+           CASE WHEN f.owner_id IS NULL THEN %(max_bytes)s::bigint ELSE %(full_bytes)s::bigint END AS max_bytes
       FROM jobs_execution e
       JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
       JOIN jobs_job j ON j.id = e.job_id

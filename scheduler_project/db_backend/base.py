@@ -17,7 +17,10 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
+from django.db.backends.postgresql.base import ServerBindingCursor
+from django.db.backends.postgresql.operations import DatabaseOperations
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor
+from django.db.backends.utils import CursorWrapper
 from psycopg import Connection
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
@@ -78,8 +81,17 @@ def with_fast_timestamps(adapters: AdaptersMap) -> AdaptersMap:
     return own
 
 
+class PreparedStatementOperations(DatabaseOperations):
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> Any:
+        """Compose the text for Django's log of queries: psycopg does not keep that of a prepared statement."""
+        if isinstance(cursor, ServerBindingCursor):
+            return self.compose_sql(sql, params)
+        return super().last_executed_query(cursor, sql, params)
+
+
 class DatabaseWrapper(PoolShareWrapper):
     SchemaEditorClass = LockTimeoutSchemaEditor
+    ops_class = PreparedStatementOperations
 
     def get_connection_params(self) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_connection_params()
@@ -96,6 +108,14 @@ class DatabaseWrapper(PoolShareWrapper):
             pool.putconn(connection)
             connection = self._take(conn_params)
         return connection
+
+    def preparing_cursor(self) -> CursorWrapper:
+        """Open a cursor that sends parameters apart from the statement, so that psycopg can prepare it."""
+        self.ensure_connection()
+        with self.wrap_database_errors:
+            cursor = ServerBindingCursor(self.connection)  # type: ignore[call-arg]  # the stubs miss its base
+            wrapped: CursorWrapper = self._prepare_cursor(cursor)  # type: ignore[attr-defined]  # likewise
+        return wrapped
 
     def _take(self, conn_params: dict[str, Any]) -> Connection[Any]:
         try:

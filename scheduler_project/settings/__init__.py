@@ -71,6 +71,7 @@ DATABASES = {
         environment.database_url.get_secret_value(),
         pool_size=environment.database_pool_size,
         statement_seconds=environment.database_statement_seconds,
+        prepares_statements=environment.database_prepares_statements,
     )
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

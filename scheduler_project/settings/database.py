@@ -14,6 +14,8 @@ POSTGRES_PORT = "5432"
 # Maximum age of a connection; the next one resolves the host name again.
 MAX_LIFETIME_SECONDS = 600.0
 MAX_IDLE_SECONDS = 120.0
+LOCK_TIMEOUT_SECONDS = 5.0
+PREPARE_THRESHOLD_USES = 5
 
 
 def parse_database_url(url: str) -> dict[str, Any]:
@@ -39,17 +41,17 @@ def build_session_options(statement_seconds: float) -> str:
     """Return the startup options with the defaults of every session."""
     return (
         f"-c statement_timeout={statement_seconds * 1000:.0f}"
+        f" -c lock_timeout={LOCK_TIMEOUT_SECONDS * 1000:.0f}"
         f" -c idle_in_transaction_session_timeout={statement_seconds * 3000:.0f}"
         # Our statements are written for this level, whatever the server's default.
         r" -c default_transaction_isolation=read\ committed"
     )
 
 
-def build_database_settings(url: str, *, pool_size: int, statement_seconds: float) -> dict[str, Any]:
-    """Return the settings of a pool: a worker has thousands of threads and a few connections.
-
-    Named prepared statements are off, so that PgBouncer in transaction mode works.
-    """
+def build_database_settings(
+    url: str, *, pool_size: int, statement_seconds: float, prepares_statements: bool = True
+) -> dict[str, Any]:
+    """Return the settings of a pool: a worker has thousands of threads and a few connections."""
     parsed = parse_database_url(url)
     given = parsed.get("OPTIONS", {})
     has_several_hosts = "," in (parsed["HOST"] or given.get("host", ""))
@@ -80,7 +82,8 @@ def build_database_settings(url: str, *, pool_size: int, statement_seconds: floa
             **given,
             "options": f"{own_options} {given.get('options', '')}".strip(),
             "isolation_level": IsolationLevel.READ_COMMITTED,
-            "prepare_threshold": None,
+            # After this many uses on a connection; rare statements are not worth the memory of every server process.
+            "prepare_threshold": PREPARE_THRESHOLD_USES if prepares_statements else None,
             "pool": {
                 "min_size": 1,
                 "max_size": pool_size,

@@ -48,6 +48,7 @@ class Environment(BaseSettings):
     database_url: SecretStr = Field(validation_alias="DATABASE_URL")
     database_pool_size: int = Field(8, ge=1, le=200, validation_alias="DATABASE_POOL_SIZE")
     database_statement_seconds: float = Field(10, ge=1, le=3600, validation_alias="DATABASE_STATEMENT_SECONDS")
+    database_prepares_statements: bool = Field(default=True, validation_alias="DATABASE_PREPARE_STATEMENTS")
     redis_url: SecretStr = Field(validation_alias="REDIS_URL")
 
     s3_endpoint_url: str | None = Field(None, validation_alias="S3_ENDPOINT_URL")

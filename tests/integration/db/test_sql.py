@@ -8,13 +8,15 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 
-from jobs.db import sql
+from jobs.domain.errors import StaleAttempt
 from jobs.execution import transitions
+from scheduler_project.settings.database import PREPARE_THRESHOLD_USES, build_database_settings
 from tests.support.factories import make_execution, make_worker, place_on
 from tests.support.own_connection import own_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+DATABASE_URL = "postgres://user@localhost/name"
 STATE = "SELECT state FROM jobs_execution"
 
 
@@ -39,15 +41,29 @@ def test_statement_is_committed_and_its_timeouts_are_reset(other: psycopg.Connec
     assert timeouts() == before
 
 
-@pytest.mark.parametrize(("within", "lock_seconds"), [(0.2, 30.0), (30.0, 0.2)])
-def test_statement_does_not_wait_long_for_locks(
-    other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, within: float, lock_seconds: float
-) -> None:
-    monkeypatch.setattr(transitions, "STATEMENT_TIMEOUT_SECONDS", within)
-    monkeypatch.setattr(sql, "LOCK_TIMEOUT_SECONDS", lock_seconds)
-    hold = place_on(make_worker(), make_execution())
+@pytest.mark.parametrize("name", ["statement_timeout", "lock_timeout"])
+def test_statement_does_not_wait_longer_than_its_session_allows(other: psycopg.Connection, name: str) -> None:
+    fence = place_on(make_worker(), make_execution())
     other.execute(f"{STATE} FOR UPDATE")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET {name} = '200ms'")
     with pytest.raises(OperationalError, match="timeout"):
-        transitions.claim(hold)
+        transitions.claim(fence)
+    connection.close()
     other.rollback()
-    transitions.claim(hold)
+    transitions.claim(fence)
+
+
+def test_frequent_statement_is_prepared_once(db: None) -> None:
+    """Postgres then neither parses nor plans it again."""
+    for _ in range(PREPARE_THRESHOLD_USES + 3):
+        with pytest.raises(StaleAttempt):
+            transitions.start(place_on(make_worker(), make_execution()), {})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '/* start_execution */%'")
+        assert cursor.fetchone() == (1,)
+
+
+def test_statements_are_not_prepared_if_the_setting_says_so(db: None) -> None:
+    settings = build_database_settings(DATABASE_URL, pool_size=1, statement_seconds=5, prepares_statements=False)
+    assert settings["OPTIONS"]["prepare_threshold"] is None
