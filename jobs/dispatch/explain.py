@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from jobs.access.network_permission import PERMISSION_WITHDRAWN, may_use_network
@@ -51,15 +52,16 @@ def explain_execution(execution_id: UUID, *, viewer: User | None = None) -> Expl
         execution = rows.get(id=execution_id)
         if execution.state in ACTIVE or execution.state in TERMINAL:
             return Explanation(execution_id, execution.state, _describe_state(execution), [])
+        viewer = viewer or execution.job.owner
         own_gates = [
-            *_dependency_gates(execution),
+            *_dependency_gates(execution, viewer),
             _time_gate(execution),
             *_pause_gates(execution),
             *_network_gates(execution),
             *_failover_gates(),
         ]
         decision = PoolPlan(execution.queue.pool, PassLimits(), limited=read_limited_owners()).decide_for(execution_id)
-        placement_gates = [_add_holders(gate, execution, viewer or execution.job.owner) for gate in decision.gates]
+        placement_gates = [_add_holders(gate, execution, viewer) for gate in decision.gates]
         placement_gates += [*_suspect_gates(execution), *_refusal_gates(execution)]
         held = decision.worker_id is None or not all(gate.open for gate in own_gates)
         return Explanation(
@@ -83,14 +85,14 @@ def _describe_state(execution: Execution) -> str:
     return f"It is {execution.state} on {execution.worker}."
 
 
-def _dependency_gates(execution: Execution) -> Iterator[Gate]:
+def _dependency_gates(execution: Execution, viewer: User) -> Iterator[Gate]:
     for edge in Dependency.objects.filter(job_id=execution.job_id).select_related("upstream").order_by("id"):
         upstream = _find_upstream(execution, edge)
         state = None if upstream is None else upstream.state
         # An execution past `blocked` was decided, and stays so whatever happens to its upstreams.
         met = execution.state != State.BLOCKED or state in SATISFYING_STATES[Condition(edge.condition)]
         status = f"is {state}" if state is not None else "has no execution to wait for yet"
-        holders = [] if upstream is None else [upstream.id]
+        holders = [] if upstream is None else _visible_ids(viewer, Execution.objects.filter(id=upstream.id))
         words = f"It runs after the {edge.condition} of {edge.upstream.name}, which {status}."
         yield Gate("dependency", met, words, state, edge.condition, holders)
 
@@ -191,19 +193,20 @@ def _add_holders(gate: Gate, execution: Execution, viewer: User) -> Gate:
             owner_id = execution.job.owner_id
             subject, most, rows = "owner", read_execution_quota(owner_id) or None, rows.filter(job__owner_id=owner_id)
         case "reservation":
-            seen = shared_with(viewer, Execution.objects.filter(id__in=gate.holders), job="job")
-            return replace(gate, holders=list(seen.values_list("id", flat=True)))
+            return replace(gate, holders=_visible_ids(viewer, Execution.objects.filter(id__in=gate.holders)))
         case _:
             return gate
     if most is None:
         return gate
     active = rows.count()
-    # In a shared queue, only the executions of the owner.
-    shown = rows.filter(job__owner_id=execution.job.owner_id).order_by("id")[:MAX_HOLDERS]
     words = f"{active} of at most {most} of its {subject} are active."
     if not gate.open and active < most:
         words = f"{active} of at most {most} of its {subject} are active, and others go before it."
-    return replace(gate, words=words, value=active, limit=most, holders=[held.id for held in shown])
+    return replace(gate, words=words, value=active, limit=most, holders=_visible_ids(viewer, rows))
+
+
+def _visible_ids(viewer: User, rows: QuerySet[Execution]) -> list[UUID]:
+    return list(shared_with(viewer, rows, job="job").order_by("id").values_list("id", flat=True)[:MAX_HOLDERS])
 
 
 def _effective_job_limit(execution: Execution) -> int | None:

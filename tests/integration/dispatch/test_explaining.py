@@ -65,7 +65,7 @@ def test_finished_execution_has_no_gates() -> None:
 def test_dependency_gate_names_the_upstream() -> None:
     make_worker()
     upstream = make_execution(job=make_job(name="extract"))
-    dependent = make_job()
+    dependent = make_job(owner=upstream.job.owner)
     Dependency.objects.create(job=dependent, upstream=upstream.job)
     (own,) = create_executions(
         [NewExecution(dependent.id, "dependency", state=State.BLOCKED, run_id=upstream.run_id)]  # type: ignore[arg-type]
@@ -139,6 +139,29 @@ def test_holders_in_a_shared_queue_are_the_owners_own() -> None:
     run_on(worker, make_execution(job=make_job(queue=queue)))
     gate = gate_of(make_execution(job=make_job(queue=queue)), "queue_limit")
     assert (gate.value, gate.holders) == (1, [])
+
+
+def test_limit_and_dependency_gates_hide_unshared_executions_from_team_members() -> None:
+    worker, owner, member = make_worker(), make_user(), make_user()
+    team = Team.objects.create(name="theirs")
+    Membership.objects.create(team=team, user=member)
+    OwnerQuota.objects.create(owner=owner, concurrent_executions=1)
+    narrow = Queue.objects.create(name="narrow", max_concurrency=1)
+    private, shared = (make_job(owner=owner, queue=narrow) for _ in range(2))
+    Job.objects.filter(id=shared.id).update(team=team)
+    Dependency.objects.create(job=shared, upstream=private, condition="success")
+    running = make_execution(job=private)
+    run_on(worker, running)
+    waiting = make_execution(job=shared)
+    Execution.objects.filter(id=waiting.id).update(run_id=running.run_id)
+
+    def holders(**viewer: User) -> dict[str, Sequence[UUID]]:
+        explained = {gate.name: gate.holders for gate in explain_execution(waiting.id, **viewer).gates}
+        return {name: explained[name] for name in ("dependency", "queue_limit", "owner_limit")}
+
+    everything = {name: [running.id] for name in ("dependency", "queue_limit", "owner_limit")}
+    assert holders() == holders(viewer=owner) == holders(viewer=make_user(is_staff=True)) == everything
+    assert holders(viewer=member) == {name: [] for name in everything}
 
 
 def test_unplaceable_execution_ahead_uses_up_the_job_limit() -> None:
