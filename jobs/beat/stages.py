@@ -142,7 +142,7 @@ class ReapStage(Stage):
 
     def _rescue_executions(self) -> bool:
         """Return whether there may be more to do at once."""
-        # A worker is not to mark_suspects for messages that Redis lost.
+        # No worker becomes suspect for messages that Redis lost.
         mark_suspects = self._listener.connected_seconds > limits.UNCLAIMED_TIMEOUT_SECONDS
         reaped = run_safely("reap", lambda: reap_lost_workers(mark_suspects=mark_suspects)) or ReapResult()
         swept = run_safely("sweep", lambda: sweep_blocked(after=self._swept.after))

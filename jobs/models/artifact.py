@@ -43,10 +43,10 @@ class Artifact(models.Model):
             models.CheckConstraint(condition=Q(size__gte=0), name="artifact_size_not_negative"),
         ]
         indexes = [
-            # collect_orphans: other artifacts with the same bytes.
+            # collect_artifact: other artifacts with the same bytes.
             models.Index(fields=["sha256"], name="artifact_by_hash"),
             models.Index(fields=["doomed_at"], name="artifact_doomed", condition=Q(doomed_at__isnull=False)),
-            # GET /artifacts; storage_use: an owner's usage, by an index-only scan.
+            # GET /artifacts; read_storage_use: an owner's usage, by an index-only scan.
             models.Index(
                 fields=["owner", "-id"],
                 include=["size"],
@@ -75,7 +75,7 @@ class Output(models.Model):
             models.UniqueConstraint(fields=["attempt", "name"], name="output_name_once_per_attempt"),
             models.CheckConstraint(condition=Q(sha256__regex=r"^[0-9a-f]{64}$"), name="output_sha256_hex"),
         ]
-        # storage_use
+        # read_storage_use
         indexes = [models.Index(fields=["owner"], include=["size"], name="output_bytes_by_owner")]
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class OwnerQuota(models.Model):
     )
 
     class Meta:
-        # ready_executions: whether any owner has such a limit.
+        # scan_ready_executions: whether any owner has such a limit.
         indexes = [
             models.Index(fields=["owner"], name="quota_of_executions", condition=Q(concurrent_executions__gt=0)),
         ]

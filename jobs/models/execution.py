@@ -171,13 +171,13 @@ class Execution(models.Model):
                 name="execution_candidates",
                 condition=Q(state="ready", job_line__isnull=True, owner_line__isnull=True),
             ),
-            # advance_lines: the next execution of a job, and which jobs have lines.
+            # unpark_executions: the next execution of a job. find_jobs_with_parked: which jobs have lines.
             models.Index(
                 fields=["job", "job_line", "rank", "id"],
                 name="execution_lines",
                 condition=Q(state="ready", job_line__isnull=False),
             ),
-            # advance_owner_lines: the next execution of an owner, and which owners have lines.
+            # unpark_executions_of_owners: the next execution of an owner, and which owners have lines.
             models.Index(
                 fields=["owner_line", "rank", "id"],
                 name="execution_owner_lines",

@@ -32,7 +32,7 @@ class FanOut(models.Model):
             models.UniqueConstraint(fields=["run_id", "job_id", "step"], name="fan_out_once"),
             models.CheckConstraint(condition=Q(step__in=FanOutStep.values), name="fan_out_step_known"),
         ]
-        # take_fan_outs: the longest waiting first.
+        # lock_due_fan_outs: the longest waiting first.
         indexes = [models.Index(fields=["step", "try_at"], name="fan_out_due")]
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class LogSegment(models.Model):
 
     class Meta:
         indexes = [
-            # log_search: those of an owner or of a job, newest first. The trigram index is created by a migration.
+            # scan_segments: those of an owner or of a job, newest first. The trigram index is created by a migration.
             models.Index(
                 fields=["owner_id", "day", "execution_id", "attempt", "first_sequence", "part"],
                 name="log_segment_by_owner",
@@ -118,26 +118,26 @@ class AttemptLog(models.Model):
             ),
         ]
         indexes = [
-            # archive_logs: logs not settled yet.
+            # settle_logs: logs not settled yet.
             models.Index(fields=["day"], name="attempt_log_unsettled", condition=Q(settled_at__isnull=True)),
-            # index_logs: logs that may have more to index, in turn.
+            # read_unindexed_logs: logs that may have more to index, in turn.
             models.Index(
                 fields=["execution_id", "attempt"], name="attempt_log_unindexed", condition=Q(indexed_at__isnull=True)
             ),
-            # storage_use
+            # read_storage_use
             models.Index(
                 fields=["owner_id"],
                 include=["pack_length"],
                 name="log_bytes_by_owner",
                 condition=Q(pack_length__isnull=False),
             ),
-            # storage_use: what an owner has in Postgres alone. Without the bytes, which change with every flush.
+            # read_storage_use: what an owner has in Postgres alone. Without the bytes, which change with every flush.
             models.Index(
                 fields=["owner_id"],
                 name="log_unarchived_by_owner",
                 condition=Q(pack__isnull=True, settled_at__isnull=True),
             ),
-            # archive_logs: logs to be archived, in this order.
+            # read_unarchived_logs: logs to be archived, in this order.
             models.Index(
                 fields=["day", "execution_id", "attempt"],
                 name="attempt_log_unarchived",

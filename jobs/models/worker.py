@@ -79,7 +79,7 @@ class Worker(models.Model):
             ),
         ]
         indexes = [
-            # reap_workers, free_capacity, suspect_workers: live workers only.
+            # mark_lost_workers, detect_failover: live workers only.
             models.Index(fields=["pool"], name="worker_living", condition=Q(status__in=LIVE_STATUSES)),
             # GET /workers, retire_workers
             models.Index(fields=["-id"], name="worker_present", condition=~Q(status=WorkerStatus.RETIRED)),
