@@ -1,4 +1,8 @@
-"""The data model: tables, constraints and the indexes that serve one named query each."""
+"""The data model: tables, constraints and the indexes that serve one named query each.
+
+`visibility` decides who may see and change which rows; the statements are in the capability packages.
+Entry points: the classes listed here; `visibility.visible_to`, `visibility.shared_with`, `visibility.require_owner`.
+"""
 
 from jobs.models.answer import IdempotencyClaim, StoredAnswer
 from jobs.models.artifact import Artifact, FullOwner, Output, OwnerQuota

@@ -58,10 +58,9 @@ from jobs.db.clock import database_now
 from jobs.definitions import editing, lifecycle, submission
 from jobs.definitions.job_list import ORDERS, JobFilters, list_jobs
 from jobs.definitions.job_status import JobStatus
-from jobs.domain.errors import OwnersOnly
 from jobs.domain.recurrence import Kind, PreviewedInstant, preview_instants
 from jobs.models import Execution, Job, Schedule
-from jobs.models.visibility import is_operator, shared_with
+from jobs.models.visibility import require_owner, shared_with
 from jobs.scheduling import linting, schedules
 
 if TYPE_CHECKING:
@@ -115,12 +114,6 @@ def list_visible_jobs(user: User) -> QuerySet[Job]:
 
 def find_job(user: User, job_id: UUID) -> Job:
     return get_or_404(shared_with(user, Job.objects.filter(deleted_at__isnull=True)), job_id)
-
-
-def require_owner(user: User, job: Job) -> None:
-    """Require the owner or staff: editing a job gives access to the secrets that its owner granted it."""
-    if not is_operator(user) and job.owner_id != user.pk:
-        raise OwnersOnly
 
 
 def _represent_saved_job(job: Job, warnings: list[str]) -> dict[str, object]:

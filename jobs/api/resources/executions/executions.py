@@ -21,7 +21,6 @@ from jobs.api.framework.query_params import (
     build_results_serializer,
 )
 from jobs.api.framework.views import ApiView, get_or_404, paginate_filtered, read_body, read_query, require_user
-from jobs.api.resources.definitions.jobs import require_owner
 from jobs.api.resources.representations import AttemptOutput, EventOutput, ExecutionOutput, FileOutput
 from jobs.api.worker_protocol.runs import announce_output
 from jobs.definitions import lifecycle
@@ -29,7 +28,7 @@ from jobs.dispatch import explain
 from jobs.domain.states import State
 from jobs.execution.execution_list import ORDERS, ExecutionFilters, list_executions
 from jobs.models import Execution, ExecutionEvent, Output
-from jobs.models.visibility import shared_with
+from jobs.models.visibility import require_owner, shared_with
 from jobs.storage import s3
 from jobs.storage.outputs import delete_outputs
 
