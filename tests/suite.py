@@ -114,6 +114,9 @@ PROGRAMS = {
 
 def main(arguments: list[str]) -> int:
     names, extra = _split_arguments(arguments)
+    if {"-h", "--help"} & set(names):
+        print(f"{__doc__}\nThe stages are: {', '.join(STAGES)}.")
+        return 0
     unknown = [name for name in names if name not in STAGES]
     if unknown:
         print(f"Unknown stage: {', '.join(unknown)}. The stages are: {', '.join(STAGES)}.", file=sys.stderr)
@@ -136,13 +139,13 @@ def _prepare_system(stages: set[str]) -> str:
         for command in (["apt-get", "-qq", "update"], ["apt-get", "-qq", "install", "-y", *missing]):
             subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
         missing = _find_missing_packages(stages)
-    if missing:
-        return f"Missing: {', '.join(missing)}. Install them as root: apt-get install {' '.join(missing)}"
-    if not PROGRAMS["slirp4netns"][1] & stages or _is_open(TUN):
-        return ""
-    if is_root and TUN.exists():
-        TUN.chmod(0o666)
-    return "" if _is_open(TUN) else f"Runs with a network need {TUN} to be open to everybody. As root: chmod 0666 {TUN}"
+    advice = [f"apt-get install {' '.join(missing)}"] if missing else []
+    if PROGRAMS["slirp4netns"][1] & stages and not _is_open(TUN):
+        if is_root and TUN.exists():
+            TUN.chmod(0o666)
+        if not _is_open(TUN):
+            advice.append(f"chmod 0666 {TUN}")
+    return f"The tests need more of this system. Run as root: {' && '.join(advice)}" if advice else ""
 
 
 def _find_missing_packages(stages: set[str]) -> list[str]:
