@@ -58,11 +58,6 @@ class AnnouncedArtifact:
     upload: Upload | None  # None: the bytes are stored already
 
 
-def store_script(*, owner: User, script: str) -> Artifact:
-    """Store a small program or its stdin. Call it outside transactions: it waits for the object store."""
-    return store_scripts(owner=owner, scripts=[script])[script]
-
-
 def store_scripts(*, owner: User, scripts: Collection[str]) -> dict[str, Artifact]:
     """Store several texts, uploading in parallel and equal ones once; keyed by text."""
     data = {script: script.encode() for script in scripts}

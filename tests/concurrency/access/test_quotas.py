@@ -12,9 +12,9 @@ from jobs.dispatch.placement import place_ready_executions
 from jobs.domain.errors import JobQuotaExceeded
 from jobs.domain.job_spec import JobSpec
 from jobs.models import Execution, Job, OwnerQuota, Queue
-from jobs.storage.artifacts import store_script
 from tests.support.barriers import at_once, beside
 from tests.support.factories import make_execution, make_job, make_user, make_worker
+from tests.support.submitting import store_script
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("bucket")]
 

@@ -40,19 +40,12 @@ from jobs.execution.attempts import finish_attempt
 from jobs.models import Artifact, Dependency, Execution, Job, JobState, JobVersion
 from jobs.storage import s3
 from jobs.storage.artifact_deletion import delete_artifact
-from jobs.storage.artifacts import (
-    announce_artifact,
-    complete_artifact,
-    lock_hashes,
-    pin_artifacts,
-    store_script,
-    store_scripts,
-)
+from jobs.storage.artifacts import announce_artifact, complete_artifact, lock_hashes, pin_artifacts, store_scripts
 from jobs.storage.orphans import sweep_orphans
 from jobs.storage.quota import MEGABYTE, read_usage
 from tests.support.barriers import at_once, beside
 from tests.support.factories import make_execution, make_job, make_user, make_worker, run_on
-from tests.support.submitting import submit_job
+from tests.support.submitting import store_script, submit_job
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("bucket", "queue")]
 

@@ -25,11 +25,10 @@ from jobs.models import Artifact, Job
 from jobs.models.ids import first_id
 from jobs.storage import orphans, s3
 from jobs.storage.artifact_deletion import collect_artifact
-from jobs.storage.artifacts import store_script
 from jobs.storage.orphans import sweep_orphans
 from tests.support.barriers import DEADLINE_SECONDS, at_once
 from tests.support.factories import make_job, make_user
-from tests.support.submitting import submit_job
+from tests.support.submitting import store_script, submit_job
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("bucket", "queue")]
 

@@ -22,10 +22,11 @@ from jobs.domain import limits
 from jobs.domain.errors import NotFound
 from jobs.models import Artifact, Attempt, Execution, JobVersion, VersionInput
 from jobs.storage import orphans, s3
-from jobs.storage.artifacts import announce_artifact, complete_artifact, retain_artifact, store_script
+from jobs.storage.artifacts import announce_artifact, complete_artifact, retain_artifact
 from jobs.storage.orphans import SweepResult, sweep_orphans
 from jobs.tasks import sweep_orphans as sweep_orphans_task
 from tests.support.factories import make_execution, make_job, make_output, make_user, make_worker
+from tests.support.submitting import store_script
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket", "_empty_store")]
 

@@ -29,9 +29,10 @@ from jobs.logs.store import read_chunks
 from jobs.models import Artifact, Attempt, Execution, Output, TokenScope
 from jobs.storage import s3
 from jobs.storage.artifact_deletion import delete_artifact
-from jobs.storage.artifacts import announce_artifact, complete_artifact, store_script
+from jobs.storage.artifacts import announce_artifact, complete_artifact
 from tests.support.factories import hold_of, make_execution, make_job, make_user, make_worker, place_on
 from tests.support.s3_proxy import FETCHING, STORING, Fault, Requests, S3Proxy
+from tests.support.submitting import store_script
 from tests.support.waiting import wait_for
 from workers.control_plane.base import ControlPlane
 from workers.control_plane.direct import DirectControlPlane

@@ -18,11 +18,12 @@ from jobs.models import Artifact, Dependency, Execution, Job, OwnerQuota, Schedu
 from jobs.scheduling import calendars
 from jobs.scheduling.firing import fire_due_schedules
 from jobs.storage import s3
-from jobs.storage.artifacts import MAX_LOCKED_HASHES, store_script
+from jobs.storage.artifacts import MAX_LOCKED_HASHES
 from jobs.storage.quota import MEGABYTE
 from jobs.verify.firings import audit_firings
 from tests.integration.api.conftest import API, job_body
 from tests.support.factories import make_job
+from tests.support.submitting import store_script
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket")]
 

@@ -17,10 +17,11 @@ from jobs.dispatch.placement import place_ready_executions
 from jobs.domain import limits
 from jobs.models import Artifact, Execution, Job, JobVersion, Queue, VersionInput
 from jobs.storage import s3
-from jobs.storage.artifacts import announce_artifact, store_script
+from jobs.storage.artifacts import announce_artifact
 from tests.integration.api.conftest import API, execution_of, job_body, job_of
 from tests.support.factories import hold_of, make_user, make_worker
 from tests.support.rest_workers import join
+from tests.support.submitting import store_script
 
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., dict[str, Any]]

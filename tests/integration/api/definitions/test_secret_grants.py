@@ -19,10 +19,10 @@ from jobs.domain import limits
 from jobs.domain.worker_protocol import ClaimedRun, ClaimedSecret
 from jobs.execution.attempts import claim_attempt
 from jobs.models import Artifact, Attempt, Execution, Job, JobVersion, Queue, Secret, VersionSecret
-from jobs.storage.artifacts import store_script
 from tests.integration.api.conftest import API, execution_of, job_body, job_of
 from tests.support.factories import hold_of, make_user, make_worker, place_on
 from tests.support.rest_workers import join
+from tests.support.submitting import store_script
 
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., dict[str, Any]]

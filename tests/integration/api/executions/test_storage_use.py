@@ -22,10 +22,10 @@ from jobs.domain.worker_protocol import RunReport, StoredOutput
 from jobs.execution.attempts import finish_attempt
 from jobs.models import Artifact, Attempt, AttemptLog, Execution, ExecutionEvent, LogPack, Output, OwnerQuota
 from jobs.storage import s3
-from jobs.storage.artifacts import store_script
 from jobs.storage.quota import find_fitting, lock_usage, read_usage
 from tests.integration.api.conftest import API, execution_of, job_body
 from tests.support.factories import make_execution, make_job, make_worker, run_on
+from tests.support.submitting import store_script
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bucket")]
 MEGABYTE = 1024 * 1024
