@@ -67,7 +67,7 @@ def test_a_file_is_applied_once_and_then_again_to_no_effect(stack: Stack, tmp_pa
         assert stack.api.delete(f"jobs/{shown(stack, name)['id']}").status_code == 204
 
 
-def test_a_plan_refuses_what_applying_would_refuse_halfway(stack: Stack, tmp_path: Path) -> None:
+def test_plan_refuses_what_apply_would_refuse_halfway(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     good = "jobs:\n- {name: apply-good, runtime: sh, script: 'true', schedules: [{cron: '0 0 1 1 *'}]}\n"
     gone = "0198c0de-0000-7000-8000-000000000001"

@@ -189,7 +189,7 @@ def test_ctrl_c_stops_waiting_and_leaves_the_execution_alone(stack: Stack, scrip
         assert client.wait(execution.id, timeout_seconds=60).status == "cancelled"
 
 
-def test_what_the_server_refuses_is_one_line_that_names_the_field(stack: Stack, script: Script) -> None:
+def test_refusal_of_the_server_is_one_line_that_names_the_field(stack: Stack, script: Script) -> None:
     ended = punctual(stack, "submit", script("echo"), "--cron", "61 * * * *", check=False)
     assert ended.returncode == 4
     assert ended.stderr.startswith("punctual: schedules.0.cron: ")

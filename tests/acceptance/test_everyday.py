@@ -133,7 +133,7 @@ def test_an_unreachable_server_is_distinguished_from_a_foreign_one(stack: Stack)
     assert "is the address right?" in other.stderr
 
 
-def test_an_imported_periodic_task_runs_in_a_sandbox_and_says_what_it_lacks(stack: Stack, tmp_path: Path) -> None:
+def test_imported_periodic_task_runs_in_a_sandbox_and_reports_missing_celery(stack: Stack, tmp_path: Path) -> None:
     fixture, name = tmp_path / "beat.json", f"periodic-{tmp_path.name}"
     task = {"name": name, "task": "shop.t", "interval": 1, "enabled": True}
     fixture.write_text(json.dumps([

@@ -43,7 +43,7 @@ def test_a_crontab_that_grows_changes_none_of_the_jobs_it_made(stack: Stack, tmp
         punctual(stack, "delete", key, "--yes")
 
 
-def test_a_second_crontab_does_not_replace_what_the_first_one_made(stack: Stack, tmp_path: Path) -> None:
+def test_second_crontab_does_not_replace_jobs_of_the_first(stack: Stack, tmp_path: Path) -> None:
     import_lines(stack, tmp_path, "1 2 3 1 * clashing -p")
     before = jobs_called(stack, "clashing")
     refused = import_lines(stack, tmp_path, "9 9 9 9 * clashing -s")

@@ -56,7 +56,7 @@ def test_the_command_comes_without_the_server(installed: Path) -> None:
         assert f"No module named '{module}'" in absent.stderr
 
 
-def test_the_example_of_the_readme_runs_with_what_was_installed(installed: Path, stack: Stack) -> None:
+def test_readme_example_runs_with_the_installed_packages(installed: Path, stack: Stack) -> None:
     found = EXAMPLE.search((ROOT / "README.md").read_text(encoding="utf-8"))
     assert found is not None
     server = {"PUNCTUAL_URL": stack.url, "PUNCTUAL_TOKEN": stack.token}

@@ -28,7 +28,7 @@ with open(os.environ["PUNCTUAL_PROGRESS"], "w") as file:
 """
 
 
-def test_a_python_program_gets_all_that_it_is_given_and_tells_how_far_it_is(stack: Stack) -> None:
+def test_python_program_gets_its_inputs_and_reports_progress(stack: Stack) -> None:
     job = stack.submit(
         name="python",
         runtime="python",

@@ -324,7 +324,7 @@ def test_nonsense_in_its_queue_does_not_disturb_a_worker(broker: Broker) -> None
     wait_for(lambda: broker.client.hlen("unacked") == 0, "none is kept to be delivered again", seconds=10)
 
 
-def test_messages_that_come_ten_times_too_late_or_for_nobody_run_nothing(broker: Broker) -> None:
+def test_repeated_late_and_unknown_messages_run_nothing(broker: Broker) -> None:
     stack, sender = broker.stack, BrokerSender(broker.app)
     job = stack.submit(name="announced", runtime="bash", script="sleep 2; echo once")
     execution = wait_for(lambda: next(iter(stack.executions(job)), None), "it is there")

@@ -42,7 +42,7 @@ def test_a_dead_letter_is_redriven_once_its_program_is_mended(stack: Stack) -> N
     assert (kept["status"], kept["exit_code"], kept["dead_letter"]) == ("failed", 7, "redriven")
 
 
-def test_a_deadline_ends_what_runs_and_what_waits(stack: Stack) -> None:
+def test_deadline_ends_running_and_waiting_executions(stack: Stack) -> None:
     running = stack.submit(
         name="long", runtime="bash", script="sleep 600", deadline_seconds=20, retry={"max_attempts": 9}
     )

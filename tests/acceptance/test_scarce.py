@@ -21,7 +21,7 @@ def with_a_gpu() -> Iterator[Stack]:
         yield running
 
 
-def test_very_many_that_wait_for_a_busy_gpu_keep_nobody_else_waiting(with_a_gpu: Stack) -> None:
+def test_many_executions_that_wait_for_a_busy_gpu_delay_no_others(with_a_gpu: Stack) -> None:
     stack = with_a_gpu
     gpu = {"resources": {"gpu": 1}}
     holder = stack.submit(name="holder", runtime="bash", script="sleep 600", requirements=gpu)

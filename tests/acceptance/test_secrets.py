@@ -87,7 +87,7 @@ def values() -> tuple[str, str]:
     return f'é"{uuid4()}', f"first-{uuid4()}\nsecond-{uuid4()}\n"
 
 
-def test_secrets_reach_the_program_and_nobody_else(stack: Stack, values: tuple[str, str]) -> None:
+def test_secrets_reach_only_the_program(stack: Stack, values: tuple[str, str]) -> None:
     search = Search(values)
     names = [f"secret-{uuid4().hex[:8]}" for _ in values]
     ids = []

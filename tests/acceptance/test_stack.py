@@ -61,7 +61,7 @@ def test_the_stack_is_managed(stack: Stack) -> None:
     assert (refused.returncode, refused.stderr) == (1, "CommandError: There is no user called nobody.\n")
 
 
-def test_nobody_gets_in_without_credentials(stack: Stack) -> None:
+def test_web_and_flower_require_credentials(stack: Stack) -> None:
     assert httpx.get(f"{stack.api.base_url}jobs").status_code == 401
     assert httpx.get(stack.credentials["flower_url"]).status_code == 401
     assert httpx.get(f"{stack.url}/admin/", follow_redirects=True).url.path == "/admin/login/"

@@ -26,6 +26,6 @@ def test_its_tests_exist(mutant: Mutant) -> None:
         assert f"def {name.rpartition('::')[2]}(" in text, word
 
 
-def test_the_auditor_has_its_own() -> None:
+def test_killing_has_its_own_mutants() -> None:
     assert {mutant.name for mutant in MUTANTS if mutant.check == KILLING} >= BY_THE_AUDITOR
     assert len(MUTANTS) >= 12

@@ -56,7 +56,7 @@ def blocks(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", STATEMENT_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_statement_stands_beside_its_only_caller(path: Path) -> None:
+def test_sql_file_is_used_by_the_module_of_its_name(path: Path) -> None:
     caller = path.with_suffix(".py").read_text(encoding="utf-8")
     assert blocks(path)
     for name in blocks(path):

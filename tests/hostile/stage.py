@@ -90,12 +90,12 @@ class Stage:
             assert os.stat(f"/proc/{run.pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
             watched.append(Watched(run, os.open(f"/proc/{run.pid}/ns/pid", os.O_RDONLY)))
 
-        shelf: dict[str, bytes] = {}
+        bucket: dict[str, bytes] = {}
 
         def store(output: StoredOutput, body: IO[bytes]) -> None:
             body.seek(0)
-            shelf[output.name] = body.read()
-            assert len(shelf[output.name]) == output.size
+            bucket[output.name] = body.read()
+            assert len(bucket[output.name]) == output.size
 
         with ExitStack() as opened:
             made = self._program(program, case.limits, opened)
@@ -125,7 +125,7 @@ class Stage:
             outcome=outcome,
             stdout=bytes(watched[0].streams[Stream.STDOUT]),
             stderr=bytes(watched[0].streams[Stream.STDERR]),
-            files=shelf,
+            files=bucket,
             collected=collected,
             most_processes=watched[0].most_processes,
             limits=case.limits,

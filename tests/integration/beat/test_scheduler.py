@@ -251,7 +251,7 @@ def test_backlog_stage_fires_when_a_batch_is_full(
     assert len(instants) == len(set(instants))
 
 
-def test_does_not_spin_while_another_beat_holds_what_is_due(scheduler: Scheduler) -> None:
+def test_does_not_spin_while_another_beat_holds_due_schedules(scheduler: Scheduler) -> None:
     schedule = make_schedule(starts_at=past(), next_instant=past())
     locked, release = threading.Event(), threading.Event()
 

@@ -206,7 +206,7 @@ def announcer(window: DueWindow) -> Iterator[Announcer]:
     announcer.stop()
 
 
-def test_what_firing_advanced_is_announced_by_the_thread(
+def test_thread_announces_schedules_that_firing_advanced(
     announcer: Announcer, window: DueWindow, client: redis.Redis
 ) -> None:
     due = DueEntry(uuid4(), at(10))

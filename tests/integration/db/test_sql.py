@@ -64,6 +64,6 @@ def test_frequent_statement_is_prepared_once(db: None) -> None:
         assert cursor.fetchone() == (1,)
 
 
-def test_statements_are_not_prepared_if_the_setting_says_so(db: None) -> None:
+def test_setting_turns_prepared_statements_off(db: None) -> None:
     settings = build_database_settings(DATABASE_URL, pool_size=1, statement_seconds=5, prepares_statements=False)
     assert settings["OPTIONS"]["prepare_threshold"] is None

@@ -34,7 +34,7 @@ def gate_of(execution: Execution, name: str) -> Gate:
     return gate
 
 
-def test_unhindered_execution_is_placed_where_the_explanation_says() -> None:
+def test_unhindered_execution_is_placed_as_explained() -> None:
     worker, execution = make_worker(name="alpha"), make_execution()
     explained = explain_execution(execution.id)
     assert explained.words == "Nothing holds it: the next pass places it on alpha."

@@ -229,7 +229,7 @@ class TestUpstreamWithoutASchedule:
         night.end(self.run_of_a(late, night), State.FAILED)
         assert night.fire("b", "03:00").state == "ready"
 
-    def test_an_instant_of_what_fires_it_is_waited_for(self, night: Night) -> None:
+    def test_dependent_waits_for_an_instant_of_its_upstreams_upstream(self, night: Night) -> None:
         night.end(self.run_of_a(night.fire("start", "01:00", State.SUCCEEDED), night))
         night.advance("start", "02:00")
         assert night.fire("b", "03:00").state == "blocked"

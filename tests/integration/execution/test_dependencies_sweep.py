@@ -42,7 +42,7 @@ def states(*executions: Execution) -> list[str]:
 
 
 @pytest.mark.parametrize(("how", "becomes"), [(State.SUCCEEDED, "ready"), (State.FAILED, "skipped")])
-def test_sweep_decides_what_a_lost_race_left_blocked(how: State, becomes: str) -> None:
+def test_sweep_decides_executions_that_a_lost_race_left_blocked(how: State, becomes: str) -> None:
     run = make_execution()
     (waiting,) = blocked_in(run, make_dependent(run.job))
     assert sweep_blocked() == SweepResult(examined=1)
@@ -86,7 +86,7 @@ def test_sweep_notices_an_upstream_instant_without_an_execution() -> None:
     assert states(waiting) == ["ready"]
 
 
-def test_sweep_unblocks_what_waits_for_nothing() -> None:
+def test_sweep_unblocks_executions_without_upstreams() -> None:
     run = make_execution()
     (waiting,) = blocked_in(run, make_dependent(run.job))
     Dependency.objects.all().delete()

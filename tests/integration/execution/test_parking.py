@@ -215,7 +215,7 @@ def test_executions_of_an_owner_are_all_placed_within_the_quota() -> None:
     assert done == 30
 
 
-def test_removed_quota_unparks_what_waited_for_it() -> None:
+def test_removed_quota_unparks_its_executions() -> None:
     make_worker()
     owner = limited(1)
     job = make_job(owner=owner, max_concurrency=None)

@@ -17,7 +17,7 @@ from punctual_cli.importers.celery_beat import DEFAULT_SCRIPT
 from scheduler_project.localstack.engines.standalone import Engines
 
 
-def test_without_celery_it_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_celery_error_names_the_remedy(tmp_path: Path) -> None:
     ended = subprocess.run(
         ["/bin/sh", "-c", DEFAULT_SCRIPT], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )

@@ -129,7 +129,7 @@ def test_tokens_are_created_listed_stored_and_revoked(
     assert run("logout").code == 0, "what is no longer good needs no revoking"
 
 
-def test_all_tokens_are_revoked_at_once_and_the_list_tells_which_a_new_password_has_ended(
+def test_all_tokens_are_revoked_at_once_and_the_list_marks_those_that_a_new_password_ended(
     run: Run, ann: User, live_server: LiveServer
 ) -> None:
     words = ("login", live_server.url, "--user", ann.username)

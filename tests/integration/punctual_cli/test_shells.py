@@ -94,7 +94,7 @@ def terminal(command: list[str], home: Path, environment: dict[str, str]) -> Ite
         os.close(screen)
 
 
-def test_tab_completes_what_was_typed(home: Path, environment: dict[str, str]) -> None:
+def test_tab_completes_the_typed_word(home: Path, environment: dict[str, str]) -> None:
     with terminal(BASH, home, environment) as type_text:
         # The quotes distinguish the echo of the input from the output.
         type_text(f"{SETUP}; echo {READY[:4]}''{READY[4:]}\n", rf"{READY}\r\n")

@@ -42,7 +42,7 @@ def allow_advance() -> None:
         cursor.execute("DROP TRIGGER IF EXISTS refused ON jobs_schedule; DROP FUNCTION IF EXISTS refuse()")
 
 
-def test_what_cannot_be_advanced_is_not_fired(late_schedule: Schedule, advance_refused: None) -> None:
+def test_schedule_that_cannot_advance_does_not_fire(late_schedule: Schedule, advance_refused: None) -> None:
     with pytest.raises(DatabaseError, match="no advance today"):
         fire_due_schedules()
     assert not Execution.objects.exists()

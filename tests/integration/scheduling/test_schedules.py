@@ -81,7 +81,7 @@ def test_new_schedule_is_in_force_from_its_creation() -> None:
 
 
 @pytest.mark.parametrize("jitter", [0, 3600])
-def test_a_pause_first_settles_what_is_due(jitter: float) -> None:
+def test_pause_fires_due_instants_first(jitter: float) -> None:
     schedule = scheduled(Kind.EVERY, "60", ago=5.5 * MINUTE, catch_up="all", jitter_seconds=jitter)
     start = schedule.starts_at
     lifecycle.pause_job(schedule.job_id, note="")
@@ -207,7 +207,7 @@ def test_the_history_has_neither_gaps_nor_overlaps() -> None:
     assert versions[0].from_at == schedule.starts_at
 
 
-def test_cancelling_settles_and_ends_the_history() -> None:
+def test_cancelling_fires_due_instants_and_ends_the_history() -> None:
     schedule = scheduled(Kind.EVERY, "60", ago=2.5 * MINUTE, catch_up="all")
     lifecycle.cancel_job(schedule.job_id, by="test")
     assert list(Execution.objects.values_list("state", flat=True)) == ["cancelled"] * 2

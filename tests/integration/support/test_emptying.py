@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.parametrize("largest", [emptying.LARGEST_BYTES, 0], ids=["deleted", "flushed"])
-def test_nothing_is_left_but_what_every_test_finds(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
+def test_emptying_leaves_only_kept_tables(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
     permissions = set(Permission.objects.values_list("codename", flat=True))
     write(running(), "words")
     AuditEntry.objects.create(id=uuid4(), at=datetime.now(UTC), via=Via.API, action="test")

@@ -59,7 +59,7 @@ def test_fired_instants_are_expected_and_their_lateness_measured() -> None:
         ("none", 500.5, {"dropped": 500}),
     ],
 )
-def test_what_catching_up_left_out_is_explained(policy: str, minutes: float, counted: dict[str, int]) -> None:
+def test_instants_dropped_by_catch_up_are_explained(policy: str, minutes: float, counted: dict[str, int]) -> None:
     past_schedule(minutes, catch_up=policy)
     fire_all()
     found = audit()

@@ -21,7 +21,7 @@ from tests.support.past_schedules import MINUTE, audit, fire_all, instant_of, mi
 pytestmark = pytest.mark.django_db
 
 
-def test_what_was_pruned_is_not_asked_for(fired: Schedule) -> None:
+def test_pruned_instants_are_not_expected(fired: Schedule) -> None:
     horizon = instant_of(fired, 6)
     assert audit().pruned_before is None
     Execution.objects.filter(scheduled_for__lt=horizon).delete()

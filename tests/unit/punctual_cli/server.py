@@ -12,7 +12,7 @@ from punctual_client.client import Client
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     method: str
     path: str
     headers: Mapping[str, str]
@@ -29,7 +29,7 @@ class Answer:
 
 class RecordingServer:
     def __init__(self) -> None:
-        self.requests: list[Asked] = []
+        self.requests: list[Request] = []
         self._answers: dict[tuple[str, str], list[Answer]] = {}
         recorder = self
 
@@ -37,9 +37,9 @@ class RecordingServer:
             def answer(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.command, self.path, headers, self.rfile.read(length))
-                recorder.requests.append(asked)
-                given = recorder.next_answer(asked)
+                request = Request(self.command, self.path, headers, self.rfile.read(length))
+                recorder.requests.append(request)
+                given = recorder.next_answer(request)
                 if given is None:
                     self.close_connection = True
                     return
@@ -54,7 +54,7 @@ class RecordingServer:
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815  the names that http.server looks for
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet: what was asked is in `requests`."""
+                """Print nothing: `requests` has them."""
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
@@ -88,8 +88,8 @@ class RecordingServer:
         """Close the connection without an answer."""
         self._answers.setdefault((method, path), []).extend([Answer(0, b"", "")] * times)
 
-    def next_answer(self, asked: Asked) -> Answer | None:
-        answers = self._answers.get((asked.method, asked.path))
+    def next_answer(self, request: Request) -> Answer | None:
+        answers = self._answers.get((request.method, request.path))
         if not answers:
             return Answer(404, b'{"detail": "There is nothing here."}', "application/problem+json")
         answer = answers.pop(0) if len(answers) > 1 else answers[0]

@@ -55,7 +55,7 @@ def test_json_is_the_answer_itself(server: RecordingServer, answer: dict[str, ob
     assert (ended.returncode, json.loads(ended.stdout), ended.stderr) == (code, answer, "")
 
 
-def test_a_duration_is_so_long_ago_and_a_job_may_be_named(server: RecordingServer) -> None:
+def test_from_accepts_a_duration_and_job_a_name(server: RecordingServer) -> None:
     job = "0198c0de-0000-7000-8000-000000000001"
     punctual("audit", "firings", "--from", "1h30m", "--to", "5m", "--job", job, url=server.url)
     asked = parse_qs(urlsplit(server.requests[0].path).query)

@@ -175,7 +175,7 @@ def test_the_table_of_commands_names_all_commands_and_their_modules() -> None:
         assert callback.__module__ == f"punctual_cli.commands.{entry.module}"
 
 
-def test_neither_help_nor_completion_imports_what_talks_or_draws() -> None:
+def test_help_and_completion_import_no_network_or_rendering_library() -> None:
     shown = _run(["-c", EVERY_HELP], PUNCTUAL_VAR="/nonexistent")
     assert shown.splitlines()[-1] == "imported:"
 

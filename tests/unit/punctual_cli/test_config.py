@@ -32,7 +32,7 @@ def test_the_local_token_is_not_sent_to_another_server(var: Path) -> None:
         load_config({"PUNCTUAL_URL": "https://x.example", "PUNCTUAL_VAR": str(var)})
 
 
-def test_without_a_server_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_server_error_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(NotConfiguredError, match=r"run punctual login, or set PUNCTUAL_URL"):
         load_config({"PUNCTUAL_VAR": str(tmp_path)})
 

@@ -23,7 +23,7 @@ def the_job(text: str, *, system: bool = False) -> dict[str, Any]:
     return dict(imported.job)
 
 
-def test_a_line_is_a_job_that_does_what_cron_did() -> None:
+def test_crontab_line_becomes_a_job_with_the_behaviour_of_cron() -> None:
     assert the_job("*/5 8-18 * * mon-fri /usr/bin/true --now\n") == {
         "name": "true",
         "runtime": "sh",
@@ -115,7 +115,7 @@ def test_a_percent_sign_starts_standard_input(written: str, command: str, stdin:
         ("0 1 * * * [ -x 5 ]", "cron job"),
     ],
 )
-def test_a_job_is_named_by_the_comment_above_it_or_by_what_it_runs(text: str, name: str) -> None:
+def test_job_is_named_after_its_comment_or_its_program(text: str, name: str) -> None:
     assert the_job(text)["name"] == name
 
 
@@ -166,7 +166,7 @@ def test_an_invalid_line_is_skipped_with_its_number(line: str, system: bool, rea
         ("sudo systemctl restart x", ["sudo, systemctl acts on the machine itself"]),
     ],
 )
-def test_warnings_about_what_a_sandbox_cannot_do(command: str, sentences: list[str]) -> None:
+def test_command_that_a_sandbox_forbids_gets_a_warning(command: str, sentences: list[str]) -> None:
     told = find_warnings(command)
     assert len(told) == len(sentences)
     assert all(sentence in warning for sentence, warning in zip(sentences, told, strict=True))

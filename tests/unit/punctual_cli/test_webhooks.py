@@ -60,7 +60,7 @@ def page(*items: object) -> dict[str, object]:
     return {"results": list(items), "next": None}
 
 
-def test_webhooks_are_listed_with_how_they_stand(punctual: Punctual, server: RecordingServer) -> None:
+def test_list_shows_the_status_of_each_webhook(punctual: Punctual, server: RecordingServer) -> None:
     gone = WEBHOOK | {"enabled": False, "disabled_reason": "The receiver answered 410 Gone."}
     failing = WEBHOOK | {"failing_since": "2030-01-01T00:00:00Z"}
     listed = page(WEBHOOK, failing, gone, WEBHOOK | {"enabled": False})

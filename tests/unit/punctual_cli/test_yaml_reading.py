@@ -35,7 +35,7 @@ def test_several_documents_are_read_and_empty_ones_skipped() -> None:
     assert read_documents(b"# nothing\n", "f") == []
 
 
-def test_merged_keys_yield_to_those_that_are_written() -> None:
+def test_written_keys_override_merged_ones() -> None:
     value = read("x: &x {a: 1, b: 2}\ny: &y {b: 3, c: 4}\nz: {<<: [*x, *y], a: 9}\nw: {a: 5, <<: *y}")
     assert isinstance(value, dict)
     assert value["z"] == {"a": 9, "b": 2, "c": 4}

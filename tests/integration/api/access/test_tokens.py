@@ -175,7 +175,7 @@ def test_any_token_revokes_itself_only(owner: User) -> None:
     assert (reader.get(f"{API}/jobs").status_code, other.get(f"{API}/jobs").status_code) == (401, 200)
 
 
-def test_expired_token_error_says_what_to_do(owner: User) -> None:
+def test_expired_token_error_names_the_remedy(owner: User) -> None:
     secret = generate_secret()
     store_token(owner=owner, name="old", secret=secret, expires_at=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
     problem = bearer(secret).get(f"{API}/jobs").json()

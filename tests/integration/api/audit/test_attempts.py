@@ -47,7 +47,7 @@ def test_owners_audit_own_jobs_and_staff_all(
     assert staff.get(ADDRESS, SINCE | {"job_id": str(uuid4())}).status_code == 404
 
 
-def test_timed_out_audit_says_what_to_do(
+def test_timed_out_audit_names_the_remedy(
     client: APIClient, over_limit: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.api.resources.audit_firings.AUDIT_TIMEOUT_SECONDS", 1e-9)

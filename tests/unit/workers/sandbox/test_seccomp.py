@@ -46,7 +46,7 @@ def call(architecture: int) -> Call:
     return call
 
 
-def test_every_syscall_is_answered_as_its_list_says(architecture: int) -> None:
+def test_every_syscall_gets_the_answer_of_its_list(architecture: int) -> None:
     program = compiler.compile_filter(architecture)
     answers = {number: verdict(program, architecture, number, 1) for number in range(1000)}  # also a personality
     expected = dict.fromkeys(range(1000), ENOSYS)

@@ -29,7 +29,7 @@ class TestJitter:
         assert delays != [(add_jitter(UUID(int=2), instant, 60) - instant).total_seconds() for instant in minutes]
 
 
-class TestSettle:
+class TestCatchUp:
     now = EPOCH + timedelta(days=1)
 
     def settled(
