@@ -1,1 +1,4 @@
-"""The data plane: claims executions, runs their programs in a sandbox and reports what happened."""
+"""The data plane: claims executions, runs their programs in a sandbox and reports what happened.
+
+Entry points: `celery` and `remote`, the two kinds of worker; `setup` builds what both share.
+"""

@@ -1,4 +1,8 @@
-"""Django's admin: shows every table, edits only configuration and otherwise calls the services."""
+"""The pages of Django's admin: show every table, edit only configuration, call a capability package for the rest.
+
+Every edit is audited by `scheduler_project/admin_site`.
+Entry points: one module per section, imported here to register its pages; `base.ReadOnlyAdmin` for a new page.
+"""
 
 from django.contrib import admin
 

@@ -1,1 +1,4 @@
-"""Django's admin site, with audit records of every change made on its pages."""
+"""Django's admin site, with audit records of every change made on its pages.
+
+Entry point: `site.AuditedAdminSite`.
+"""

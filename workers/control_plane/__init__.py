@@ -1,4 +1,5 @@
 """The worker's calls to the control plane: register, renew, claim, start, log, finish.
 
-`base` defines the interface; `direct` implements it with the capability packages of `jobs`, `rest` over HTTP.
+`direct` implements the interface with the capability packages of `jobs`, `rest` over HTTP.
+Entry point: `base.ControlPlane`, the interface.
 """

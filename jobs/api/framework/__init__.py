@@ -1,5 +1,5 @@
 """What all views share: strict fields, errors, permissions, pagination, idempotency, ETags and event streams.
 
-`views.ApiView` is the base of every view and `problems.problem_response` the only place where errors become responses.
 Nothing here knows a resource.
+Entry points: `views.ApiView`, the base of every view; `problems.problem_response`, which makes responses of errors.
 """

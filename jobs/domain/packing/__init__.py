@@ -1,4 +1,7 @@
-"""Best-fit placement of ready executions on workers, as a pure function of demands and free capacity."""
+"""Best-fit placement of ready executions on workers, as a pure function of demands and free capacity.
+
+Entry point: `best_fit.plan_placements`; `values` has its inputs and outputs.
+"""
 
 from jobs.domain.packing.best_fit import OWNER_AT_LIMIT, plan_placements
 from jobs.domain.packing.values import (

@@ -1,6 +1,6 @@
 """Recurrences: the nominal instants of a schedule, as values without clock or database.
 
-Entry points: `parse_recurrence`, `Recurrence.next_after`, `decide_catch_up`, `preview_instants`.
+Entry points: `parse_recurrence`, `values.Recurrence.next_after`, `decide_catch_up`, `preview_instants`.
 """
 
 from jobs.domain.recurrence.bounds import (

@@ -1,0 +1,1 @@
+"""One module per command of `manage.py`; each parses its options and calls a capability package."""

@@ -1,1 +1,4 @@
-"""Webhooks: subscriptions, allowed addresses, payload, signature, sending and retries."""
+"""Webhooks: subscriptions, allowed addresses, payload, signature, sending and retries.
+
+Entry points: `subscriptions.create_webhook`, `deliveries.Deliverer`, `sending.send_webhook`.
+"""

@@ -1,0 +1,1 @@
+"""Date formats for English, the only language of the admin."""

@@ -1,0 +1,4 @@
+"""`./punctual up`, `down` and `stack …`, one module per command.
+
+Entry point: `cli.main`.
+"""

@@ -1,4 +1,4 @@
 """Cgroups of slots: limits and usage of their runs, on v1 and v2.
 
-`lifecycle` finds, creates and removes them; `v1` and `v2` implement its `SlotCgroup`.
+`v1` and `v2` implement `lifecycle.SlotCgroup`. Entry points: `lifecycle.find_parents`, `lifecycle.make_cgroup`.
 """

@@ -1,4 +1,4 @@
 """Network of a run: blocked addresses, the namespace, and slirp4netns as its uplink.
 
-`rules` computes what to block, `netlink` blocks it inside the slot, `uplink` starts slirp4netns.
+`netlink` blocks inside the slot what `rules` computes. Entry points: `rules.build_blocklist`, `uplink.Uplink`.
 """
