@@ -18,8 +18,8 @@ WORDS = re.compile(
 PRODUCT = ("jobs", "workers", "scheduler_project", "punctual_cli", "punctual_client")
 # The user "nobody" of Linux.
 NAMES = re.compile(r"[\"'`]nobody[\"'`]|user nobody|uid of nobody")
-MAX_IN_PRODUCT = 16
-MAX_IN_DOCS = 20
+MAX_IN_PRODUCT = 15
+MAX_IN_DOCS = 13
 
 
 def count_words(paths: list[Path]) -> dict[Path, int]:
