@@ -38,6 +38,18 @@ def test_bubblewrap_path_is_configurable(tmp_path: Path, monkeypatch: pytest.Mon
             find_bwrap()
 
 
+def test_distributions_bubblewrap_is_preferred_to_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets security updates; the wheel does not."""
+    monkeypatch.delenv("PUNCTUAL_BWRAP", raising=False)
+    _script(tmp_path / "bwrap", "echo bubblewrap 0.11.0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = find_bwrap()
+    assert found in {tmp_path / "bwrap", Path("/usr/bin/bwrap"), Path("/usr/local/bin/bwrap"), Path("/bin/bwrap")}
+    if found.parent == tmp_path:
+        _script(tmp_path / "bwrap", "echo bubblewrap 0.6.1")
+        assert find_bwrap() == WHEEL_BWRAP, "the distribution's is too old"
+
+
 def test_broken_bubblewrap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "bwrap"
     fake.write_bytes(Path("/bin/true").read_bytes())
