@@ -89,7 +89,7 @@ WITH RECURSIVE oldest (worker_id, incarnation) AS (
             ORDER BY e.worker_id, e.incarnation LIMIT 1) next)
 SELECT w.id, keep.incarnation, w.status = 'offline'
   FROM oldest
-  JOIN jobs_worker w ON w.id = oldest.worker_id
+ CROSS JOIN LATERAL (SELECT * FROM jobs_worker WHERE id = oldest.worker_id OFFSET 0) w
  CROSS JOIN LATERAL (SELECT w.incarnation + (w.status NOT IN ('online', 'suspect', 'draining'))::int AS incarnation) keep
  WHERE oldest.incarnation < keep.incarnation
  ORDER BY random()
