@@ -112,7 +112,7 @@ class Guardian:
         except OSError as error:
             # Kill it: a late response would be read as the response to the next request.
             self._sidecar.kill()
-            raise GuardianUnavailable(f"A new guardian does not response either ({error}).") from error
+            raise GuardianUnavailable(f"A new guardian does not respond either ({error}).") from error
 
     def _replace(self, why: str) -> None:
         """Start a new guardian with the same state; sandboxes that the old one may have killed count as killed."""

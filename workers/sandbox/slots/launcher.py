@@ -220,7 +220,7 @@ class Launcher:
                 try:
                     response, opened = self._ask()
                 except OSError as error:
-                    raise SandboxError(f"The launcher of sandboxes does not response: {error}.") from error
+                    raise SandboxError(f"The launcher of sandboxes does not respond: {error}.") from error
         if not opened:
             raise SandboxError(LOST_DESCRIPTORS if response.isdigit() else response.decode(errors="replace"))
         ours = socket.socket(fileno=opened[0])
