@@ -89,10 +89,13 @@ def test_backfills_waiting_for_a_lock_do_not_block_others(monkeypatch: pytest.Mo
         add_schedule(job, Kind.EVERY, "60", created=start)
         request_backfill(job.id, from_at=start, to_at=start + 3 * MINUTE, by="test")
     with locked(queue):
-        for _ in range(5):
+        # On a slow machine a step ends after one of them.
+        for _ in [*stuck, free]:
             began = time.monotonic()
             advance_backfills()
             assert time.monotonic() - began < STEP_SECONDS
+            if Execution.objects.filter(job=free).exists():
+                break
         assert Execution.objects.filter(job=free).count() == 4
         assert not Execution.objects.filter(job__in=stuck).exists()
     advance()

@@ -118,8 +118,8 @@ def test_blocked_schedules_are_separated_from_free_ones(
     held = HeldSchedules()
     with executions_of(stuck):
         fire_due_schedules(held=held)
-        wait_for(lambda: fire_held_schedules(held) and all(fired(*free)), "the free schedules fire", seconds=20)
-    wait_for(lambda: fire_held_schedules(held) and not held.ids(), "nothing is held", seconds=20)
+        wait_for(lambda: fire_held_schedules(held) and all(fired(*free)), "the free schedules fire")
+    wait_for(lambda: fire_held_schedules(held) and not held.ids(), "nothing is held")
     assert fired(*rows) == [1] * 32
 
 
