@@ -1,4 +1,4 @@
-"""The floor of a run: the same program in the same sandbox with the same limits, in a loop that does nothing else."""
+"""The floor of a run: the same program in the same sandbox with the same limits, in loops that do nothing else."""
 
 from __future__ import annotations
 
@@ -54,18 +54,14 @@ class BareSandbox:
         self._sandbox.close()
         os.close(self._descriptor)
 
-    def rate(self, runs: int) -> float:
-        """Of a loop: one after the other, as fast as it can."""
-        return self._rate(runs, 1)
-
-    def best_rate(self, runs: int, among: Sequence[int] = CONCURRENCIES) -> float:
-        """Of as many loops at once as are fastest here."""
-        rates = {at_once: self._rate(runs, at_once) for at_once in among}
+    def fastest(self, runs: int, among: Sequence[int] = CONCURRENCIES) -> int:
+        """How many loops at once start most sandboxes a second here."""
+        rates = {at_once: self.rate(runs, at_once) for at_once in among}
         shown = ", ".join(f"{rate:.0f} with {at_once}" for at_once, rate in rates.items())
         say(f"bare sandboxes a second by how many at once: {shown}")
-        return max(rates.values())
+        return max(rates, key=rates.__getitem__)
 
-    def _rate(self, runs: int, at_once: int) -> float:
+    def rate(self, runs: int, at_once: int) -> float:
         with ThreadPoolExecutor(at_once) as threads:
             started = time.perf_counter()
             for done in [threads.submit(self._run) for _ in range(runs)]:

@@ -21,7 +21,7 @@ from types import FrameType
 
 import django
 
-from scheduler_project.localstack.engines.postgres import Postgres
+from scheduler_project.localstack.engines.postgres import ROLE, Postgres
 from scheduler_project.localstack.engines.standalone import EngineProcess, Engines
 from scheduler_project.localstack.private_files import make_private_directory, write_private
 
@@ -35,6 +35,7 @@ _started = time.monotonic()
 class Laboratory:
     directory: Path
     database_url: str
+    superuser_url: str
     redis_url: str
     postgres_pid: int
     redis_pid: int
@@ -51,7 +52,8 @@ def laboratory(kept: Path | None = None) -> Iterator[Laboratory]:
     signal.signal(signal.SIGTERM, _leave)
     directory = kept.resolve() if kept else Path(tempfile.mkdtemp(prefix="punctual-benchmark-"))
     try:
-        with _DurableEngines(directory) as engines:
+        engines = _DurableEngines(directory)
+        with engines:
             environment = engines.environment()
             os.environ.update(
                 environment,
@@ -70,6 +72,7 @@ def laboratory(kept: Path | None = None) -> Iterator[Laboratory]:
             yield Laboratory(
                 directory,
                 environment["DATABASE_URL"],
+                engines.superuser_url,
                 environment["REDIS_URL"],
                 engines.postgres.pid,
                 engines.valkey.pid,
@@ -89,8 +92,10 @@ class _DurableEngines(Engines):
         password = directory / "password"
         if not password.exists():
             write_private(password, postgres.password)
-        postgres = replace(postgres, sync_to_disk=True, password=password.read_text())
+        known = password.read_text()
+        postgres = replace(postgres, sync_to_disk=True, password=known, superuser_password=known)
         self.postgres = EngineProcess(postgres, self.directory)
+        self.superuser_url = postgres.url.replace(f"//{ROLE}:", "//postgres:")
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
