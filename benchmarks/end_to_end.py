@@ -24,6 +24,7 @@ from benchmarks.verdict import Target, conclude, machine, percentile
 
 if TYPE_CHECKING:
     from benchmarks.bare_sandbox import BareSandbox
+    from benchmarks.counting_proxy import Answered, CountingProxy
     from benchmarks.end_to_end_rounds import Installation, Rates
 
 PROGRAM = Path("/usr/bin/true")
@@ -132,13 +133,13 @@ def _prepare() -> Iterator[BareSandbox]:
 def _installation(
     room: Laboratory, settings: Mapping[str, str], beat: Mapping[str, str] | None = None
 ) -> Iterator[Installation]:
-    from benchmarks.end_to_end_rounds import Due, Installation
+    from benchmarks.end_to_end_rounds import Installation, run_all
     from benchmarks.punctual_beat import punctual_beat
     from benchmarks.punctual_worker import punctual_worker
 
     with punctual_worker(room, settings) as worker, punctual_beat(room, beat) as started:
         installed = Installation(room, started, worker)
-        Due(installed, 20, salt="warm up").run()
+        run_all(installed, 20, salt="warm up", read=lambda: None)
         yield installed
     for process in (worker, started):
         for line in process.complaints()[:5]:
@@ -180,21 +181,23 @@ def _make_history(room: Laboratory, size: int, *, after: int) -> None:
 def _counted(room: Laboratory, settings: Mapping[str, str], runs: int) -> dict[str, object]:
     """By proxies that count, and so slow down: nothing else is measured meanwhile."""
     from benchmarks.counting_proxy import CountingProxy
-    from benchmarks.end_to_end_rounds import Due
+    from benchmarks.end_to_end_rounds import run_all
 
     say(f"counting the statements of {runs} executions")
     with CountingProxy(room.database_url) as of_beat, CountingProxy(room.database_url) as of_worker:
         through_worker = {**settings, "DATABASE_URL": of_worker.url}
         with _installation(room, through_worker, {"DATABASE_URL": of_beat.url}) as installed:
             proxies = {"beat": of_beat, "worker": of_worker}
-            due = Due(installed, runs, salt="counted")
-            before = {name: proxy.answered() for name, proxy in proxies.items()}
-            due.run()
-            since = {name: proxy.answered() - before[name] for name, proxy in proxies.items()}
+            _, before = run_all(installed, runs, salt="counted", read=lambda: _answered(proxies))
+            since = {name: after - before[name] for name, after in _answered(proxies).items()}
     return {
         name: {"statements": round(one.statements / runs, 1), "round_trips": round(one.round_trips / runs, 1)}
         for name, one in since.items()
     }
+
+
+def _answered(proxies: Mapping[str, CountingProxy]) -> dict[str, Answered]:
+    return {name: proxy.answered() for name, proxy in proxies.items()}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
+from django.db import transaction
 from django.db.models import Max, Min
 
 from benchmarks.bare_sandbox import BareSandbox
@@ -24,6 +27,8 @@ from benchmarks.write_ahead_log import WriteAheadLog
 from jobs.db.wakeups import wake_beat
 from jobs.models import Execution
 from jobs.models.ids import new_id
+
+T = TypeVar("T")
 
 ROUND_SECONDS = 300
 LOOK_SECONDS = 0.1
@@ -131,9 +136,7 @@ def compare(installed: Installation, peers: Peers, runs: int, rounds: int) -> Ra
         log.checkpoint()
         for number in range(-1, rounds):
             settle_tables()
-            due = Due(installed, runs, salt=f"round {number}")
-            before = _read(installed, log)
-            real = due.run()
+            real, before = run_all(installed, runs, salt=f"round {number}", read=partial(_read, installed, log))
             after = _read(installed, log)
             bare, plain = peers.bare.rate(runs, peers.at_once), peers.plain.rate(runs)
             later = _read(installed, log)
@@ -160,25 +163,23 @@ def _per_execution(counted: Counter[str], executions: int) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share}
 
 
-class Due:
-    """Schedules that one commit has made due, before beat knows."""
+def run_all(installed: Installation, runs: int, *, salt: str, read: Callable[[], T]) -> tuple[float, T]:
+    """Executions a second, from the first firing to the last end, and what `read` returned just before.
 
-    def __init__(self, installed: Installation, runs: int, *, salt: str) -> None:
-        self._installed = installed
-        self._runs = runs
-        self._first_id = new_id()
+    It reads inside the transaction that makes schedules due: afterwards beat may already have noticed them.
+    """
+    first_id = new_id()
+    with transaction.atomic():
         make_due(runs, salt=salt, moment=datetime.now(UTC))
-
-    def run(self) -> float:
-        """Executions a second, from the first firing to the last end."""
-        wake_beat()
-        mine = Execution.objects.filter(id__gte=self._first_id)
-        deadline = time.monotonic() + ROUND_SECONDS
-        while mine.filter(ended_at__isnull=False).count() < self._runs:
-            if time.monotonic() > deadline or not self._installed.is_running:
-                raise SystemExit(f"Not all executions ended within {ROUND_SECONDS} seconds:\n{self._installed.logs}")
-            time.sleep(LOOK_SECONDS)
-        states = list(mine.values_list("state", flat=True))
-        assert states == ["succeeded"] * self._runs, f"{len(states)} executions, not all succeeded"
-        times = mine.aggregate(first=Min("fired_at"), last=Max("ended_at"))
-        return self._runs / float((times["last"] - times["first"]).total_seconds())
+        before = read()
+    wake_beat()
+    mine = Execution.objects.filter(id__gte=first_id)
+    deadline = time.monotonic() + ROUND_SECONDS
+    while mine.filter(ended_at__isnull=False).count() < runs:
+        if time.monotonic() > deadline or not installed.is_running:
+            raise SystemExit(f"Not all executions ended within {ROUND_SECONDS} seconds:\n{installed.logs}")
+        time.sleep(LOOK_SECONDS)
+    states = list(mine.values_list("state", flat=True))
+    assert states == ["succeeded"] * runs, f"{len(states)} executions, not all succeeded"
+    times = mine.aggregate(first=Min("fired_at"), last=Max("ended_at"))
+    return runs / float((times["last"] - times["first"]).total_seconds()), before
