@@ -44,13 +44,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000, help="executions of one round, at most half the schedules")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=30, help=f"of {PER_SECOND} runs a second; a multiple of ten")
-    parser.add_argument("--history", default="1000000", help="numbers of ended executions, or nothing to leave it out")
+    parser.add_argument("--history", default="1000000", help="numbers of ended executions; 0 leaves that part out")
     parser.add_argument("--counted", type=int, default=300, help="executions whose statements are counted")
     parser.add_argument("--slots", type=int, help="of the worker, if not as many as it takes by default")
     options = parser.parse_args()
     about = machine()
     settings = {"PUNCTUAL_WORKER_SLOTS": str(options.slots)} if options.slots else {}
-    sizes = sorted(int(size) for size in options.history.split(",") if size)
+    sizes = sorted(filter(None, map(int, options.history.split(","))))
     with laboratory() as room:
         from benchmarks.end_to_end_rounds import Peers, compare
         from benchmarks.plain_celery import PlainCelery

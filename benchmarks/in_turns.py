@@ -1,6 +1,6 @@
 """Another benchmark of this tree and of an older commit, in turns on one machine.
 
-`.venv/bin/python -m benchmarks.in_turns COMMIT [--turns 3] end_to_end --rounds 1 --history ''`
+`.venv/bin/python -m benchmarks.in_turns COMMIT [--turns 3] end_to_end --rounds 1 --history 0`
 
 Each turn is a command of its own, of that tree and with its benchmarks: it starts its own engines, beat and worker. The
 older commit is checked out into a temporary git worktree and uses the same installed packages.
