@@ -7,6 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 RUN_TASK = "workers.run_execution"
+WORKER_QUEUE_PREFIX = "worker."
 
 
 class Transport(StrEnum):
@@ -61,4 +62,8 @@ def parse_run_message(execution_id: object, attempt: object) -> RunMessage | Non
 
 
 def worker_queue(worker_id: UUID) -> str:
-    return f"worker.{worker_id}"
+    return f"{WORKER_QUEUE_PREFIX}{worker_id}"
+
+
+def is_worker_queue(name: str) -> bool:
+    return name.startswith(WORKER_QUEUE_PREFIX)

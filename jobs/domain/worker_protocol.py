@@ -80,6 +80,9 @@ class AttemptFence:
             "incarnation": self.incarnation,
         }
 
+    def as_json(self) -> dict[str, object]:
+        return self.parameters() | {"execution_id": str(self.execution_id), "worker_id": str(self.worker_id)}
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedInput:
@@ -181,6 +184,14 @@ class StoredOutput:
     name: str
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """The start of a run, stored a moment later or together with its end."""
+
+    receipt: Mapping[str, object]  # a description of the sandbox
+    seconds_ago: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.db import transaction
 
@@ -18,10 +19,17 @@ from jobs.domain.outcomes import Outcome
 from jobs.domain.retry_policy import parse_retry_policy
 from jobs.domain.states import Move, Reason, State
 from jobs.domain.text_validation import to_storable_text
-from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution, RunReport
+from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution, RunReport, RunStart
 from jobs.execution import completion, status_cache, transitions
-from jobs.execution.transitions import AttemptOutcome
+from jobs.execution.transitions import AttemptOutcome, Success
 from jobs.storage.outputs import MAX_ERROR_LENGTH, publish_outputs
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    fence: AttemptFence
+    report: RunReport
+    start: RunStart | None  # None: it is stored already, or the run never started
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +46,55 @@ def claim_attempt(fence: AttemptFence) -> ClaimedRun:
     return open_secrets(transitions.claim(fence))
 
 
-def start_attempt(fence: AttemptFence, receipt: Mapping[str, object]) -> None:
-    transitions.start(fence, receipt)
+def start_attempt(fence: AttemptFence, receipt: Mapping[str, object], *, seconds_ago: float = 0.0) -> None:
+    transitions.start(fence, receipt, seconds_ago=seconds_ago)
 
 
-def finish_attempt(fence: AttemptFence, report: RunReport) -> MovedExecution:
-    """Finish the attempt, publish its outputs if it succeeded, and run the follow-ups, all in one transaction."""
-    moved = _try_finish_fast(fence, report) or _finish_with_follow_ups(fence, report)
-    if moved.ended:
-        wakeups.notify_capacity_freed()
-    else:
-        # A retry is due at its own time.
-        wakeups.wake_beat()
-    status_cache.notify_change(fence.execution_id)
+def finish_attempt(fence: AttemptFence, report: RunReport, start: RunStart | None = None) -> MovedExecution:
+    """Finish the attempt, publish its outputs if it succeeded, and run the follow-ups, all in one transaction.
+
+    `start`: that of the run, unless it is stored already.
+    """
+    finished = FinishedRun(fence, report, start)
+    moved = finish_at_once([finished])
+    return moved[0] if moved else finish_with_follow_ups(finished)
+
+
+def claim_at_once(fences: Sequence[AttemptFence]) -> list[ClaimedRun]:
+    """Claim in one statement those that need no wait for another transaction."""
+    return [open_secrets(run) for run in transitions.claim_unlocked(fences)] if fences else []
+
+
+def start_at_once(starts: Mapping[AttemptFence, RunStart]) -> list[UUID]:
+    return transitions.start_unlocked(starts)
+
+
+def finish_at_once(finished: Sequence[FinishedRun]) -> list[MovedExecution]:
+    """Finish in one statement those that need no wait and no follow-ups; it checks that."""
+    successes = [_build_success(each) for each in finished if is_plain_success(each.report)]
+    moved = transitions.succeed_unlocked(successes) if successes else []
+    status_cache.notify_change(*(each.execution_id for each in moved), frees_capacity=True)
     return moved
 
 
-def _try_finish_fast(fence: AttemptFence, report: RunReport) -> MovedExecution | None:
-    """Finish a success without outputs and follow-ups, as most are, in one statement that checks for follow-ups."""
-    if report.reason is not Reason.EXIT or report.exit_code != 0 or report.outputs:
-        return None
-    return transitions.try_succeed(fence, _build_outcome(report, outcomes.SUCCESS))
+def finish_with_follow_ups(finished: FinishedRun) -> MovedExecution:
+    moved = _finish_with_follow_ups(finished)
+    if not moved.ended:
+        # A retry is due at its own time.
+        wakeups.wake_beat()
+    status_cache.notify_change(finished.fence.execution_id, frees_capacity=moved.ended)
+    return moved
 
 
-def _finish_with_follow_ups(fence: AttemptFence, report: RunReport) -> MovedExecution:
+def is_plain_success(report: RunReport) -> bool:
+    return report.reason is Reason.EXIT and report.exit_code == 0 and not report.outputs
+
+
+def _finish_with_follow_ups(finished: FinishedRun) -> MovedExecution:
+    fence, report = finished.fence, finished.report
     with transaction.atomic(), with_timeouts(statement_seconds=10):
+        if finished.start is not None:
+            transitions.start(fence, finished.start.receipt, seconds_ago=finished.start.seconds_ago)
         rows = sql.fetch("lock_held_attempt", fence.parameters(), _HeldAttempt)
         if not rows:
             raise StaleAttempt
@@ -101,4 +133,19 @@ def _build_outcome(report: RunReport, outcome: Outcome) -> AttemptOutcome:
         peak_memory_bytes=report.peak_memory_bytes,
         peak_disk_bytes=report.peak_disk_bytes,
         log_truncated=report.log_truncated,
+    )
+
+
+def _build_success(finished: FinishedRun) -> Success:
+    report = finished.report
+    return Success(
+        fence=finished.fence,
+        exit_code=report.exit_code,
+        error=to_storable_text(report.error, MAX_ERROR_LENGTH),
+        result=report.result,
+        cpu_seconds=report.cpu_seconds,
+        peak_memory_bytes=report.peak_memory_bytes,
+        peak_disk_bytes=report.peak_disk_bytes,
+        log_truncated=report.log_truncated,
+        start=finished.start,
     )

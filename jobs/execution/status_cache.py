@@ -23,7 +23,7 @@ from django.utils.crypto import salted_hmac
 
 from jobs.db.transactions import release_connection
 from jobs.db.ttl_cache import TTLCache
-from jobs.db.wakeups import WORK, BestEffortRedis, best_effort_redis, log_channel
+from jobs.db.wakeups import BEAT_CHANNEL, CAPACITY_FREED, WORK, BestEffortRedis, best_effort_redis, log_channel
 
 # A client polls after these pauses while another one loads; the last one repeats.
 POLL_INTERVALS_SECONDS = (0.005, 0.01, 0.02, 0.05)
@@ -104,15 +104,21 @@ def read_through(entry: CacheEntryKey, read: Callable[[], bytes]) -> bytes:
                 return read()
 
 
-def notify_change(*execution_ids: UUID) -> None:
-    """After the commit, drop the cached values of these executions and wake the clients that wait for them."""
+def notify_change(*execution_ids: UUID, frees_capacity: bool = False) -> None:
+    """After the commit, drop the cached values of these executions and wake the clients that wait for them.
+
+    `frees_capacity`: also tell beat, in the same round trip, that their worker can take others.
+    """
     for start in range(0, len(execution_ids), NOTIFY_BATCH_EXECUTIONS):
-        transaction.on_commit(partial(_invalidate_and_notify, execution_ids[start : start + NOTIFY_BATCH_EXECUTIONS]))
+        batch = execution_ids[start : start + NOTIFY_BATCH_EXECUTIONS]
+        transaction.on_commit(partial(_invalidate_and_notify, batch, frees_capacity))
 
 
-def _invalidate_and_notify(execution_ids: Sequence[UUID]) -> None:
+def _invalidate_and_notify(execution_ids: Sequence[UUID], frees_capacity: bool = False) -> None:
     def publish(client: redis.Redis) -> object:
         with client.pipeline(transaction=False) as pipeline:
+            if frees_capacity:
+                pipeline.publish(BEAT_CHANNEL, CAPACITY_FREED)
             # In this order: a woken client must see the change.
             pipeline.unlink(*map(redis_key, execution_ids))
             for execution_id in execution_ids:

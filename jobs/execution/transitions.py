@@ -7,10 +7,11 @@ over rows that it locked. No other SQL writes the `state` column.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -20,10 +21,12 @@ from jobs.domain import limits
 from jobs.domain.errors import StaleAttempt
 from jobs.domain.messages import Publication
 from jobs.domain.states import STARTED, TERMINAL, Move, Reason, State, source_states, target_state
-from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution
+from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution, RunStart
 from jobs.execution import parking
 from jobs.models.execution import Trigger
 from jobs.models.ids import new_id
+
+Moved = TypeVar("Moved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,21 @@ class AttemptOutcome:
     peak_memory_bytes: int | None = None
     peak_disk_bytes: int | None = None
     log_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """A run that ended well; its start, unless it is stored already."""
+
+    fence: AttemptFence
+    exit_code: int | None
+    error: str
+    result: object
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    peak_disk_bytes: int | None
+    log_truncated: bool
+    start: RunStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +186,75 @@ def move_to_current_queue(execution_ids: Sequence[UUID]) -> int:
 
 
 def claim(fence: AttemptFence) -> ClaimedRun:
-    """Claim in a transaction of its own, as `start` does: these are most of the calls of workers."""
-    parameters = fence.parameters() | _state_parameters(Move.CLAIM) | {"attempt_id": new_id()}
-    rows = sql.fetch("claim_execution", parameters, ClaimedRun)
-    if not rows:
-        raise StaleAttempt
-    return rows[0]
+    """Claim in a transaction of its own, as `start` does; wait for a transaction that holds the execution."""
+    return _move_one(fence, lambda: claim_unlocked([fence]))
 
 
-def start(fence: AttemptFence, receipt: Mapping[str, object]) -> None:
-    parameters = fence.parameters() | _state_parameters(Move.START) | {"receipt": json.dumps(dict(receipt))}
-    if not sql.execute("start_execution", parameters):
-        raise StaleAttempt
+def claim_unlocked(fences: Sequence[AttemptFence]) -> list[ClaimedRun]:
+    """Claim what the fence admits and no other transaction holds."""
+    parameters = {
+        "execution_ids": [fence.execution_id for fence in fences],
+        "attempts": [fence.attempt for fence in fences],
+        "worker_ids": [fence.worker_id for fence in fences],
+        "incarnations": [fence.incarnation for fence in fences],
+        "attempt_ids": [new_id() for _ in fences],
+    }
+    return sql.fetch("claim_executions", parameters | _state_parameters(Move.CLAIM), ClaimedRun)
 
 
-def try_succeed(fence: AttemptFence, outcome: AttemptOutcome) -> MovedExecution | None:
-    """Finish an attempt in a transaction of its own; None if a cancel was requested or follow-ups are needed.
+def start(fence: AttemptFence, receipt: Mapping[str, object], *, seconds_ago: float = 0.0) -> None:
+    _move_one(fence, lambda: start_unlocked({fence: RunStart(receipt, seconds_ago)}))
 
-    Also None if the fence rejects it: `finish` then raises `StaleAttempt`.
+
+def start_unlocked(starts: Mapping[AttemptFence, RunStart]) -> list[UUID]:
+    """Store starts as `claim_unlocked` stores claims; return the executions."""
+    rows = [
+        fence.as_json() | {"receipt": dict(start.receipt), "seconds_ago": start.seconds_ago}
+        for fence, start in starts.items()
+    ]
+    return sql.fetch_ids("start_attempts", {"rows": json.dumps(rows)} | _state_parameters(Move.START))
+
+
+def succeed_unlocked(successes: Sequence[Success]) -> list[MovedExecution]:
+    """Finish successes without outputs, as most are, unless a cancel was requested or follow-ups are needed.
+
+    Like `claim_unlocked`, it leaves out what the fence rejects or another transaction holds.
     """
-    rows = _finish(fence, outcome, without_follow_ups=True)
-    return rows[0] if rows else None
+    parameters = {"rows": json.dumps([_success_row(each) for each in successes])} | _state_parameters(Move.SUCCEED)
+    return sql.fetch("succeed_attempts", parameters | {"starting": source_states(Move.START)}, MovedExecution)
+
+
+def _success_row(success: Success) -> dict[str, object]:
+    start = success.start
+    return success.fence.as_json() | {
+        "exit_code": success.exit_code,
+        "result": success.result,
+        "error": success.error,
+        "cpu_seconds": success.cpu_seconds,
+        "peak_memory_bytes": success.peak_memory_bytes,
+        "peak_disk_bytes": success.peak_disk_bytes,
+        "log_truncated": success.log_truncated,
+        "receipt": None if start is None else dict(start.receipt),
+        "started_seconds_ago": None if start is None else start.seconds_ago,
+    }
+
+
+def _move_one(fence: AttemptFence, move: Callable[[], list[Moved]]) -> Moved:
+    """Move one execution; raise StaleAttempt if the fence rejects it."""
+    moved = move()
+    if not moved:
+        # Another transaction may hold it, for which a statement that moves many does not wait.
+        with transaction.atomic():
+            sql.fetch_ids("lock_execution", fence.parameters())
+            moved = move()
+    if not moved:
+        raise StaleAttempt
+    return moved[0]
 
 
 def finish(fence: AttemptFence, outcome: AttemptOutcome) -> MovedExecution:
     """Finish an attempt; its execution becomes terminal, `ready` or `backing_off`."""
-    rows = _finish(fence, outcome, without_follow_ups=False)
+    rows = _finish(fence, outcome)
     if not rows:
         raise StaleAttempt
     if not rows[0].ended:
@@ -201,7 +262,7 @@ def finish(fence: AttemptFence, outcome: AttemptOutcome) -> MovedExecution:
     return rows[0]
 
 
-def _finish(fence: AttemptFence, outcome: AttemptOutcome, *, without_follow_ups: bool) -> list[MovedExecution]:
+def _finish(fence: AttemptFence, outcome: AttemptOutcome) -> list[MovedExecution]:
     becomes = target_state(outcome.move)
     terminal = becomes in TERMINAL
     return sql.fetch(
@@ -211,7 +272,6 @@ def _finish(fence: AttemptFence, outcome: AttemptOutcome, *, without_follow_ups:
         | {
             # A queued execution has no attempt yet: if it were claimed while this waits, that attempt would stay open.
             "sources": [state for state in source_states(outcome.move) if state in STARTED],
-            "without_follow_ups": without_follow_ups,
             "terminal": terminal,
             "reason": outcome.reason.value if terminal else None,
             "attempt_reason": outcome.reason.value,

@@ -141,22 +141,42 @@ UPDATE jobs_execution e
  WHERE e.id = ANY(%(ids)s::uuid[]) AND e.state IN ('blocked', 'ready', 'backing_off')
    AND j.id = e.job_id AND v.id = e.version_id AND e.queue_id <> q.id
 
--- name: claim_execution
+-- name: lock_execution
+-- By primary key. Wait for a transaction that holds this execution, unless the fence rejects the caller anyway; the
+-- caller's transaction then holds it.
+SELECT id FROM jobs_execution
+ WHERE id = %(execution_id)s AND attempt = %(attempt)s AND state IN ('queued', 'claimed', 'running')
+   AND worker_id = %(worker_id)s AND incarnation = %(incarnation)s
+   AND (state <> 'queued'
+        OR (cancel_requested_at IS NULL AND (deadline_at IS NULL OR deadline_at > clock_timestamp())))
+   FOR NO KEY UPDATE
+
+-- name: claim_executions
 -- By primary key. The fence of a run: one worker, one attempt, not cancelled, not overdue, lease alive. Returns
--- everything that the run needs, so a message is only a hint. A run gets at most the time until its deadline.
-WITH claimed AS (
-    UPDATE jobs_execution e
-       SET state = %(target)s, claimed_at = clock_timestamp()
-     WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[])
-       AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s AND e.cancel_requested_at IS NULL
+-- everything that the runs need, so a message is only a hint. A run gets at most the time until its deadline. SKIP
+-- LOCKED: a slow cancel or edit of one execution keeps no other from being claimed.
+WITH wanted AS MATERIALIZED (
+    SELECT e.id, f.attempt_id
+      FROM unnest(%(execution_ids)s::uuid[], %(attempts)s::int[], %(worker_ids)s::uuid[], %(incarnations)s::bigint[],
+                  %(attempt_ids)s::uuid[]) AS f (execution_id, attempt, worker_id, incarnation, attempt_id)
+      JOIN jobs_execution e ON e.id = f.execution_id
+     WHERE e.attempt = f.attempt AND e.state = ANY(%(sources)s::text[])
+       AND e.worker_id = f.worker_id AND e.incarnation = f.incarnation AND e.cancel_requested_at IS NULL
        AND (e.deadline_at IS NULL OR e.deadline_at > clock_timestamp())
        AND EXISTS (SELECT 1 FROM jobs_worker w
-                    WHERE w.id = e.worker_id AND w.incarnation = e.incarnation
+                    WHERE w.id = f.worker_id AND w.incarnation = f.incarnation
                       AND w.lease_until > statement_timestamp())
-    RETURNING e.*
+     ORDER BY e.id
+       FOR NO KEY UPDATE OF e SKIP LOCKED
+), claimed AS (
+    UPDATE jobs_execution e
+       SET state = %(target)s, claimed_at = clock_timestamp()
+      FROM wanted
+     WHERE e.id = wanted.id
+    RETURNING e.*, wanted.attempt_id
 ), attempt AS (
     INSERT INTO jobs_attempt (id, execution_id, number, worker_id, incarnation, placed_at, claimed_at, error, log_truncated)
-    SELECT %(attempt_id)s, id, attempt, worker_id, incarnation, placed_at, claimed_at, '', false FROM claimed)
+    SELECT attempt_id, id, attempt, worker_id, incarnation, placed_at, claimed_at, '', false FROM claimed)
 SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v.runtime, v.args::text, v.env::text,
        v.cpu, v.memory_mb, v.disk_mb,
        v.timeout_seconds, a.sha256, a.size, extract(epoch FROM c.deadline_at - c.claimed_at)::float8,
@@ -172,21 +192,73 @@ SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v
   JOIN jobs_artifact a ON a.id = v.artifact_id
   JOIN jobs_job j ON j.id = c.job_id
 
--- name: start_execution
--- By primary key. Idempotent: a retried call after a lost response changes nothing.
-WITH started AS (
+-- name: start_attempts
+-- By primary key. Idempotent: a repeated start changes nothing. A worker stores a start a moment after it, and sends how
+-- long ago it was. SKIP LOCKED: see claim_executions.
+WITH begun AS MATERIALIZED (
+    SELECT e.id, s.receipt, s.seconds_ago
+      FROM json_to_recordset(%(rows)s::json)
+           AS s (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, receipt jsonb, seconds_ago float8)
+      JOIN jobs_execution e ON e.id = s.execution_id
+     WHERE e.attempt = s.attempt AND e.state = ANY(%(sources)s::text[] || %(target)s::text)
+       AND e.worker_id = s.worker_id AND e.incarnation = s.incarnation
+     ORDER BY e.id
+       FOR NO KEY UPDATE OF e SKIP LOCKED
+), started AS (
     UPDATE jobs_execution e
-       SET state = %(target)s, started_at = coalesce(e.started_at, clock_timestamp())
-     WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[] || %(target)s::text)
-       AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s
-    RETURNING e.id, e.attempt, e.started_at)
-UPDATE jobs_attempt a SET started_at = s.started_at, receipt = %(receipt)s::jsonb
+       SET state = %(target)s,
+           started_at = coalesce(e.started_at, greatest(
+               e.claimed_at, clock_timestamp() - make_interval(secs => begun.seconds_ago)))
+      FROM begun
+     WHERE e.id = begun.id
+    RETURNING e.id, e.attempt, e.started_at, begun.receipt)
+UPDATE jobs_attempt a SET started_at = s.started_at, receipt = s.receipt
   FROM started s WHERE a.execution_id = s.id AND a.number = s.attempt
+RETURNING a.execution_id
+
+-- name: succeed_attempts
+-- By primary key. Finish successes exactly once, each under the full fence, and store the starts that were not stored
+-- yet. Only those that nothing requested to cancel and that nothing follows: neither a fixed delay nor dependents. OFFSET
+-- 0 and BETWEEN (see count_dependency_edges) keep the lookups by key: else the planner may read all schedules to find
+-- one. SKIP LOCKED: see claim_executions.
+WITH done AS MATERIALIZED (
+    SELECT e.id, r.exit_code, r.result, r.error, r.cpu_seconds, r.peak_memory_bytes, r.peak_disk_bytes,
+           r.log_truncated, r.receipt,
+           coalesce(e.started_at, greatest(
+               e.claimed_at, clock_timestamp() - make_interval(secs => r.started_seconds_ago))) AS started_at
+      FROM json_to_recordset(%(rows)s::json)
+           AS r (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, exit_code int, result jsonb,
+                 error text, cpu_seconds float8, peak_memory_bytes bigint, peak_disk_bytes bigint, log_truncated bool,
+                 receipt jsonb, started_seconds_ago float8)
+      JOIN jobs_execution e ON e.id = r.execution_id
+     WHERE e.attempt = r.attempt AND e.worker_id = r.worker_id AND e.incarnation = r.incarnation
+       AND (e.state = ANY(%(sources)s::text[])
+            OR (r.receipt IS NOT NULL AND e.state = ANY(%(starting)s::text[])))
+       AND e.cancel_requested_at IS NULL
+       AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id BETWEEN e.job_id AND e.job_id
+                        ORDER BY d.upstream_id OFFSET 0)
+       AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)
+     ORDER BY e.id
+       FOR NO KEY UPDATE OF e SKIP LOCKED
+), ended AS (
+    UPDATE jobs_execution e
+       SET state = %(target)s, reason = 'exit', exit_code = done.exit_code, signal = NULL, result = done.result,
+           tries_used = e.tries_used + 1, started_at = done.started_at, ended_at = clock_timestamp()
+      FROM done
+     WHERE e.id = done.id
+    RETURNING e.id, e.attempt, e.job_id, e.run_id, e.state, e.started_at, done.exit_code, done.error, done.cpu_seconds,
+              done.peak_memory_bytes, done.peak_disk_bytes, done.log_truncated, done.receipt
+), attempt AS (
+    UPDATE jobs_attempt a
+       SET started_at = ended.started_at, ended_at = clock_timestamp(), reason = 'exit', exit_code = ended.exit_code,
+           error = ended.error, cpu_seconds = ended.cpu_seconds, peak_memory_bytes = ended.peak_memory_bytes,
+           peak_disk_bytes = ended.peak_disk_bytes, log_truncated = a.log_truncated OR ended.log_truncated,
+           receipt = coalesce(ended.receipt, a.receipt)
+      FROM ended WHERE a.execution_id = ended.id AND a.number = ended.attempt)
+SELECT id, job_id, run_id, state FROM ended
 
 -- name: finish_attempt
--- By primary key. Finish an attempt exactly once, under the full fence. without_follow_ups: only if nothing requested
--- a cancel and nothing follows, neither a fixed delay nor dependents. OFFSET 0 and BETWEEN (see
--- count_dependency_edges) keep the lookups by key: else the planner may read all schedules to find one.
+-- By primary key. Finish an attempt exactly once, under the full fence.
 WITH ended AS (
     UPDATE jobs_execution e
        SET state = %(target)s::text, reason = %(reason)s::text, exit_code = %(exit_code)s, signal = %(signal)s,
@@ -201,11 +273,6 @@ WITH ended AS (
            ready_at = CASE WHEN %(target)s::text = 'ready' THEN clock_timestamp() ELSE e.ready_at END
      WHERE e.id = %(execution_id)s AND e.attempt = %(attempt)s AND e.state = ANY(%(sources)s::text[])
        AND e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s
-       AND (NOT %(without_follow_ups)s::bool OR (
-            e.cancel_requested_at IS NULL
-            AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id BETWEEN e.job_id AND e.job_id
-                             ORDER BY d.upstream_id OFFSET 0)
-            AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)))
     RETURNING e.id, e.attempt, e.job_id, e.run_id, e.state
 ), attempt AS (
     UPDATE jobs_attempt a

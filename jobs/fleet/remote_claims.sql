@@ -8,7 +8,7 @@ SELECT e.id, e.attempt, e.state = 'claimed'
  ORDER BY e.placed_at, e.id LIMIT %(limit)s
 
 -- name: reread_claim
--- By primary key. Repeat the response of claim_execution (execution/transitions.sql) for a worker that missed it.
+-- By primary key. Repeat the response of claim_executions (execution/transitions.sql) for a worker that missed it.
 SELECT e.id, e.attempt, j.id, j.name, e.run_id, e.scheduled_for, e.claimed_at, v.runtime, v.args::text, v.env::text,
        v.cpu, v.memory_mb, v.disk_mb,
        v.timeout_seconds, a.sha256, a.size, extract(epoch FROM e.deadline_at - clock_timestamp())::float8,

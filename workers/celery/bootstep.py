@@ -17,6 +17,7 @@ from kombu import Exchange, Queue
 
 from jobs.domain.errors import WorkerNameTaken
 from jobs.domain.messages import worker_queue
+from jobs.domain.states import Reason
 from workers.celery.consumer_probe import ConsumerProbe
 from workers.celery.tasks import set_run_context
 from workers.celery.wakeup_thread import WakeupThread
@@ -70,6 +71,7 @@ class AgentStep(bootsteps.StartStopStep):
             guardian=guardian,
             on_evicted=lambda: os.kill(os.getpid(), signal.SIGTERM),
         )
+        control_plane.on_stale = lambda fence: self._agent.held.stop(fence.execution_id, fence.attempt, Reason.RELEASED)
         worker_id = self._agent.held.registration.worker_id
         self._wakeup_thread = WakeupThread(settings.PUNCTUAL_REDIS_URL, worker_id, self._agent.request_renewal)
         self._flusher = LogFlusher()

@@ -12,13 +12,50 @@ from queue import Empty
 from typing import Any
 
 from kombu.transport import redis as stock
+from kombu.transport import virtual
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import DataError, RedisError
+
+from jobs.domain.messages import is_worker_queue
 
 logger = logging.getLogger(__name__)
 
 
+class QoS(stock.QoS):
+    """Keeps no record in Redis of the messages of a worker's own queue, which would take two transactions for each.
+
+    Redis would need it to send them again if the worker dies. Beat does that.
+    """
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if _is_hint(message):
+            virtual.QoS.append(self, message, delivery_tag)
+        else:
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if self._holds_hint(delivery_tag):
+            virtual.QoS.ack(self, delivery_tag)
+        else:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if self._holds_hint(delivery_tag):
+            virtual.QoS.ack(self, delivery_tag)
+        else:
+            super().reject(delivery_tag, requeue=requeue)
+
+    def _holds_hint(self, delivery_tag: str) -> bool:
+        delivered: Any = self._delivered
+        return _is_hint(delivered.get(delivery_tag))
+
+
+def _is_hint(message: Any) -> bool:
+    return message is not None and is_worker_queue(message.delivery_info["routing_key"])
+
+
 class Channel(stock.Channel):
+    QoS = QoS
     _shared_client: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:

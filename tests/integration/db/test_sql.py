@@ -60,7 +60,7 @@ def test_frequent_statement_is_prepared_once(db: None) -> None:
         with pytest.raises(StaleAttempt):
             transitions.start(place_on(make_worker(), make_execution()), {})
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '/* start_execution */%'")
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '/* start_attempts */%'")
         assert cursor.fetchone() == (1,)
 
 

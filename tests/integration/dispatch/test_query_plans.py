@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.django_db
 
 HOLD = {"execution_id": uuid4(), "attempt": 1, "worker_id": uuid4(), "incarnation": 1}
 IDS = [uuid4(), uuid4()]
+HOLDS = {"execution_ids": [uuid4()], "attempts": [1], "worker_ids": [uuid4()], "incarnations": [1]}
+ROWS = {"rows": json.dumps([{"execution_id": str(uuid4()), "attempt": 1, "worker_id": str(uuid4()), "incarnation": 1}])}
 ENDING = {
     "sources": source_states(Move.SUCCEED),
     "target": target_state(Move.SUCCEED),
@@ -133,21 +136,27 @@ BY_KEY: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     ("move_to_current_queue", {"ids": IDS}, {"jobs_execution_pkey"}),
     (
-        "claim_execution",
-        HOLD | {"attempt_id": uuid4(), "sources": source_states(Move.CLAIM), "target": target_state(Move.CLAIM)},
+        "claim_executions",
+        HOLDS | {"attempt_ids": [uuid4()], "sources": source_states(Move.CLAIM), "target": target_state(Move.CLAIM)},
         {"jobs_execution_pkey", "jobs_worker_pkey"},
     ),
     (
-        "start_execution",
-        HOLD | {"sources": source_states(Move.START), "target": target_state(Move.START), "receipt": "{}"},
+        "start_attempts",
+        ROWS | {"sources": source_states(Move.START), "target": target_state(Move.START)},
         {"jobs_execution_pkey", "attempt_number_once"},
     ),
     (
-        "finish_attempt",
-        HOLD | ENDING | {"without_follow_ups": True},
+        "succeed_attempts",
+        ROWS
+        | {
+            "sources": source_states(Move.SUCCEED),
+            "starting": source_states(Move.START),
+            "target": target_state(Move.SUCCEED),
+        },
         {"jobs_execution_pkey", "attempt_number_once", "jobs_schedule_pkey"},
     ),
-    ("finish_attempt", HOLD | ENDING | {"without_follow_ups": False}, {"jobs_execution_pkey", "attempt_number_once"}),
+    ("lock_execution", HOLD, {"jobs_execution_pkey"}),
+    ("finish_attempt", HOLD | ENDING, {"jobs_execution_pkey", "attempt_number_once"}),
     (
         "append_log",
         HOLD | CHUNKS | LOG_LIMITS,

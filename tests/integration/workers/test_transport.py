@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
 from kombu import Connection, Consumer, Exchange, Queue
+from redis import Redis
 
+from jobs.domain.messages import worker_queue
 from scheduler_project.celery import app
 from scheduler_project.localstack.engines.standalone import Engines
 from tests.support.waiting import wait_for
@@ -26,14 +29,14 @@ def valkey_down(engines: Engines) -> Iterator[Any]:
         engines.valkey.start()
 
 
-def receive_without_ack(connection: Connection) -> Any:
+def receive_without_ack(connection: Connection, queue: Queue = QUEUE) -> Any:
     """Put a connection into the state of a busy worker: one unacknowledged message, waiting for the next,
     and a second channel that listens for remote control."""
     received: list[Any] = []
-    Consumer(
-        connection.default_channel, [QUEUE], accept=["json"], callbacks=[lambda _, message: received.append(message)]
-    ).consume()
-    connection.Producer().publish({}, exchange="", routing_key=QUEUE.name)
+    channel: Any = connection.default_channel
+    channel.basic_qos(0, 1, False)
+    Consumer(channel, [queue], accept=["json"], callbacks=[lambda _, message: received.append(message)]).consume()
+    connection.Producer().publish({}, exchange="", routing_key=queue.name)
 
     def receive() -> bool:
         connection.drain_events(timeout=5)
@@ -80,3 +83,17 @@ def test_acknowledging_on_closed_connection_raises_connection_error(
     logger = logging.getLogger(__name__)
     message.ack_log_error(logger, errors=connection.connection_errors)
     assert "Couldn't ack" in caplog.text
+
+
+@pytest.mark.parametrize(("queue", "recorded"), [(worker_queue(uuid4()), False), ("transport-test-system", True)])
+def test_redis_keeps_no_record_of_a_message_that_beat_would_send_again(queue: str, recorded: bool) -> None:
+    connection = Connection(settings.CELERY_BROKER_URL)
+    message = receive_without_ack(connection, Queue(queue, Exchange(queue), routing_key=queue))
+    channel: Any = connection.default_channel
+    with Redis.from_url(settings.CELERY_BROKER_URL) as client:
+        assert client.hexists(channel.unacked_key, message.delivery_tag) is recorded
+        assert not channel.qos.can_consume_max_estimate(), "it counts against the prefetch limit"
+        message.ack()
+        assert channel.qos.can_consume_max_estimate() == 1
+        assert not client.hexists(channel.unacked_key, message.delivery_tag)
+    connection.close()
