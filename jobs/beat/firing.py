@@ -61,12 +61,13 @@ class OnTimeFiring:
         self._was_woken = True
         self._read_at = 0.0
         self._due_by_postgres: float | None = None
+        self._retry_at: float | None = None  # when the next retry is due, by the database's clock; None: unknown
         self._ahead_seconds: float | None = None
         self._empty_rechecks = 0
 
     def on_wakeup(self) -> None:
         """Look for new retries in the next step; an execution may be ready, too."""
-        self._was_woken = True
+        self._was_woken, self._retry_at = True, None
         self._place.notify()
 
     def step(self) -> float:
@@ -80,7 +81,7 @@ class OnTimeFiring:
             self._place.notify()
         if fired and fired.postponed:
             self._backlog.notify()
-        woken = run_safely("wake", transitions.wake_backed_off)
+        woken = run_safely("wake", self._wake_retries)
         if woken:
             self._place.notify()
         if fired and fired.more:
@@ -106,6 +107,13 @@ class OnTimeFiring:
             # The schedules that failed are held now, so this beat keeps firing the others on time.
             logger.exception("Firing failed; the schedules that failed are retried apart from the others")
             return FireResult(postponed=1)
+
+    def _wake_retries(self) -> int:
+        if self._retry_at is not None and self._clock.now() + self._clock.uncertainty < self._retry_at:
+            return 0
+        # The next one is unknown, until it is read.
+        self._was_woken, self._retry_at = True, None
+        return transitions.wake_backed_off()
 
     def _recheck_seconds(self, longest: float) -> float:
         """Return how long to wait for another beat that holds due schedules: longer each time, for it may be stuck."""
@@ -136,4 +144,5 @@ class OnTimeFiring:
     def _read_seconds_until_due(self) -> float | None:
         next_due = run_safely("next due", read_next_due)
         self._ahead_seconds = None if next_due is None else next_due.ahead_seconds
+        self._retry_at = None if next_due is None else self._clock.now() + next_due.retry_seconds
         return None if next_due is None else next_due.seconds

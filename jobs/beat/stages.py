@@ -32,8 +32,11 @@ from jobs.telemetry.metrics import increment_counters
 RETRY_SECONDS = 0.02
 # After a pass that could not scan everything that waits and placed nothing.
 SCAN_FURTHER_SECONDS = 0.1
-# When workers are full, capacity is freed every few milliseconds: a pass for each would cost more than it places.
-PLACE_MIN_INTERVAL_SECONDS = 0.01
+# When workers are full, capacity is freed every few milliseconds: a pass for each would cost more than it places. So
+# placing rests for a multiple of what the pass took, which is longer where the machine is busy.
+PLACE_REST_SHARE = 3.0
+PLACE_MIN_REST_SECONDS = 0.01
+PLACE_MAX_REST_SECONDS = 0.03
 METRICS_INTERVAL_SECONDS = 10.0
 DELIVER_MIN_INTERVAL_SECONDS = 0.1
 REPUBLISH_INTERVAL_SECONDS = 1.0
@@ -89,6 +92,7 @@ class PlaceStage(Stage):
             # Pools change rarely, and passes are frequent.
             self._pools = read_pools()
             self._next_pools = time.monotonic() + float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+        began_at = time.monotonic()
         placed = place_ready_executions(pools=self._pools, resume=self._resume)
         self._resume = placed.resume
         if placed.publications:
@@ -96,10 +100,15 @@ class PlaceStage(Stage):
         if placed.more:
             return 0
         if placed.full:
-            self.delay_next(PLACE_MIN_INTERVAL_SECONDS)
+            self.delay_next(compute_rest_seconds(time.monotonic() - began_at))
         if placed.contended:
             return RETRY_SECONDS
         return SCAN_FURTHER_SECONDS if placed.more_to_scan else float(settings.PUNCTUAL_BEAT_MAX_SLEEP_SECONDS)
+
+
+def compute_rest_seconds(pass_seconds: float) -> float:
+    """Return how long placing rests after a pass that left no capacity."""
+    return min(max(PLACE_REST_SHARE * pass_seconds, PLACE_MIN_REST_SECONDS), PLACE_MAX_REST_SECONDS)
 
 
 class WindowCounters:

@@ -8,8 +8,10 @@
 -- them, or the pass tried one of the same shape. A parked execution is no candidate and costs nothing.
 -- The limit is that of the execution's own version or of the current one, whichever is lower.
 -- An execution that waits for network access blocks no execution of its job that needs none.
--- All is evaluated set by set. LIMIT and OFFSET 0 fix the scan and the lookups by key: the number of waiting executions
--- changes faster than any statistics. Every row has the count of scanned candidates and the last position; a row
+-- The planner expects a few rows, whatever waits, since the number of waiting executions changes faster than any
+-- statistics. So LIMIT and OFFSET 0 fix the scan and the lookups by key, and no two sets are joined: the planner would
+-- compare every row of one with every row of the other. The first candidate of a job, or of a version and worker, looks
+-- up what its others share, and windows spread it. Every row has the count of scanned candidates and the last position; a row
 -- without a fate carries only those.
 WITH queue AS MATERIALIZED (
      SELECT q.id, q.max_concurrency - busy.active AS room
@@ -31,27 +33,29 @@ WITH queue AS MATERIALIZED (
              ORDER BY e.rank, e.id LIMIT %(limit)s) r
       WHERE q.room IS NULL OR q.room > 0
       ORDER BY r.rank, r.id LIMIT %(limit)s
-), version AS MATERIALIZED (
-     SELECT v.* FROM (SELECT DISTINCT version_id FROM walked) w
-      CROSS JOIN LATERAL (SELECT v.id, v.max_concurrency, v.network FROM jobs_jobversion v
-                           WHERE v.id = w.version_id OFFSET 0) v
+), versioned AS MATERIALIZED (
+     SELECT w.*, v.max_concurrency, v.network,
+            row_number() OVER earlier AS nth, count(*) FILTER (WHERE NOT v.network) OVER earlier AS nth_without_network,
+            max(v.max_concurrency) OVER job AS highest, bool_or(v.max_concurrency IS NULL) OVER job AS unlimited
+       FROM walked w
+      CROSS JOIN LATERAL (SELECT v.max_concurrency, v.network FROM jobs_jobversion v WHERE v.id = w.version_id OFFSET 0) v
+     WINDOW job AS (PARTITION BY w.job_id),
+            earlier AS (PARTITION BY w.job_id ORDER BY w.rank, w.id ROWS UNBOUNDED PRECEDING)
 ), active AS MATERIALIZED (
      SELECT o.job_id, count(*) AS number FROM jobs_execution o WHERE o.state IN ('queued', 'claimed', 'running')
       GROUP BY o.job_id
-), job AS MATERIALIZED (
-     SELECT j.*, own.active, coalesce(before.ready, 0) AS ready, coalesce(before.without_network, 0) AS without_network
-       FROM (SELECT w.job_id, max(v.max_concurrency) AS most, bool_or(v.max_concurrency IS NULL) AS unlimited
-               FROM walked w JOIN version v ON v.id = w.version_id
-              GROUP BY w.job_id) w
-      CROSS JOIN LATERAL (
+), counted AS MATERIALIZED (
+     SELECT w.*, j.owner_id, j.present, own.active, before.ready, before.without_network
+       FROM versioned w
+       LEFT JOIN LATERAL (
             -- enough: the highest limit of these executions; no count beyond it matters.
             SELECT j.id, j.owner_id, p.max_concurrency AS present, limits.enough, 2::bigint * limits.enough + 100 AS many
               FROM jobs_job j JOIN jobs_jobversion p ON p.id = j.current_version_id
              CROSS JOIN LATERAL (
-                   SELECT coalesce(CASE WHEN w.unlimited THEN coalesce(p.max_concurrency, w.most)
-                                        ELSE least(w.most, p.max_concurrency) END, 0) AS enough) limits
-             WHERE j.id = w.job_id OFFSET 0) j
-      CROSS JOIN LATERAL (
+                   SELECT coalesce(CASE WHEN w.unlimited THEN coalesce(p.max_concurrency, w.highest)
+                                        ELSE least(w.highest, p.max_concurrency) END, 0) AS enough) limits
+             WHERE j.id = w.job_id AND w.nth = 1 OFFSET 0) j ON true
+       LEFT JOIN LATERAL (
             -- Count active executions among the job's unparked ones, unless these are far more than its limit: then most
             -- are blocked or backing off, and reading the active executions of all jobs costs less.
             SELECT CASE WHEN count(*) < j.many THEN count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running'))
@@ -59,7 +63,8 @@ WITH queue AS MATERIALIZED (
               FROM (SELECT o.state FROM jobs_execution o
                      WHERE o.job_id = w.job_id AND o.job_line IS NULL
                        AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
-                     LIMIT CASE WHEN j.enough > 0 THEN j.many ELSE 0 END) o) own
+                     LIMIT CASE WHEN j.enough > 0 THEN j.many ELSE 0 END) o
+            HAVING w.nth = 1) own ON true
        LEFT JOIN LATERAL (
             -- How many of the job rank before the position where this scan starts.
             SELECT (SELECT count(*)
@@ -75,44 +80,59 @@ WITH queue AS MATERIALIZED (
                                AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
                                AND NOT (SELECT n.network FROM jobs_jobversion n WHERE n.id = o.version_id)
                              LIMIT j.enough) o) AS without_network
-             WHERE %(after_id)s::uuid <> %(anywhere)s::uuid) before ON true
+             WHERE w.nth = 1 AND %(after_id)s::uuid <> %(anywhere)s::uuid) before ON true
 ), evaluated AS MATERIALIZED (
-     SELECT w.*, v.network, least(v.max_concurrency, j.present) AS most, j.active, j.owner_id,
-            CASE WHEN v.network THEN j.ready + row_number() OVER earlier - 1
-                 ELSE j.without_network + count(*) FILTER (WHERE NOT v.network) OVER earlier - 1 END AS earlier
-       FROM walked w JOIN version v ON v.id = w.version_id JOIN job j ON j.id = w.job_id
-     WINDOW earlier AS (PARTITION BY w.job_id ORDER BY w.rank, w.id ROWS UNBOUNDED PRECEDING)
+     SELECT c.id, c.rank, c.job_id, c.version_id, c.queue_id, c.pin, c.overdue, c.queue_room, c.network,
+            first_value(c.owner_id) OVER job AS owner_id, first_value(c.active) OVER job AS active,
+            least(c.max_concurrency, first_value(c.present) OVER job) AS most,
+            CASE WHEN c.network THEN coalesce(first_value(c.ready) OVER job, 0) + c.nth - 1
+                 ELSE coalesce(first_value(c.without_network) OVER job, 0) + c.nth_without_network - 1 END AS earlier
+       FROM counted c
+     WINDOW job AS (PARTITION BY c.job_id ORDER BY c.nth)
 ), judged AS MATERIALIZED (
-     SELECT *, CASE WHEN earlier >= most THEN 'line'
-                    WHEN owner_id = ANY(%(full_owners)s::int[]) THEN 'owner'
-                    WHEN network AND owner_id = ANY(%(without_network)s::int[]) THEN NULL
-                    WHEN most IS NULL OR active + earlier < most THEN 'place' END AS fate
-       FROM evaluated
+     SELECT *, row_number() OVER (PARTITION BY fate, version_id, pin ORDER BY rank, id) AS nth_alike
+       FROM (SELECT *, CASE WHEN earlier >= most THEN 'line'
+                            WHEN owner_id = ANY(%(full_owners)s::int[]) THEN 'owner'
+                            WHEN network AND owner_id = ANY(%(without_network)s::int[]) THEN NULL
+                            WHEN most IS NULL OR active + earlier < most THEN 'place' END AS fate
+               FROM evaluated) e
 ), tried AS MATERIALIZED (
      SELECT * FROM json_to_recordset(%(unplaceable)s::json)
             AS t (cpu float8, memory_mb int, disk_mb int, capabilities varchar(63)[], resources jsonb, pin uuid, overdue bool)
-), shape AS MATERIALIZED (
-     SELECT s.version_id, s.pin, v.cpu, v.memory_mb, v.disk_mb, v.resources, v.capabilities, t.overdue
-       FROM (SELECT DISTINCT version_id, pin FROM judged WHERE fate = 'place') s
-      CROSS JOIN LATERAL (
+), shaped AS MATERIALIZED (
+     SELECT j.*, v.cpu, v.memory_mb, v.disk_mb, v.resources, v.capabilities,
+            v.cpu IS NOT NULL AND (v.cpu, v.memory_mb, v.disk_mb, v.capabilities, v.resources, j.pin) IN (
+                SELECT t.cpu, t.memory_mb, t.disk_mb, t.capabilities, t.resources, t.pin FROM tried t) AS was_tried,
+            v.cpu IS NOT NULL AND (v.cpu, v.memory_mb, v.disk_mb, v.capabilities, v.resources, j.pin) IN (
+                SELECT t.cpu, t.memory_mb, t.disk_mb, t.capabilities, t.resources, t.pin FROM tried t WHERE t.overdue)
+                AS was_tried_overdue
+       FROM judged j
+       LEFT JOIN LATERAL (
             SELECT v.cpu, v.memory_mb, v.disk_mb, v.resources,
                    v.capabilities || v.runtime::varchar(63) || CASE WHEN v.network THEN '{network}'::varchar(63)[] END
                        || CASE WHEN EXISTS (SELECT FROM jobs_versioninput i WHERE i.version_id = v.id)
                                THEN '{inputs}'::varchar(63)[] END
                        || CASE WHEN EXISTS (SELECT FROM jobs_versionsecret g WHERE g.version_id = v.id)
                                THEN '{secrets}'::varchar(63)[] END AS capabilities
-              FROM jobs_jobversion v WHERE v.id = s.version_id OFFSET 0) v
-       LEFT JOIN tried t ON t.cpu = v.cpu AND t.memory_mb = v.memory_mb AND t.disk_mb = v.disk_mb AND t.pin = s.pin
-                        AND t.capabilities = v.capabilities AND t.resources = v.resources
-      WHERE EXISTS (SELECT FROM jobs_worker w
+              FROM jobs_jobversion v
+             WHERE v.id = j.version_id AND j.fate = 'place' AND j.nth_alike = 1 OFFSET 0) v
+         ON EXISTS (SELECT FROM jobs_worker w
                      WHERE w.pool = %(pool)s AND w.status = 'online' AND w.refusal = ''
                        AND w.lease_until > statement_timestamp()
-                       AND (s.pin = %(anywhere)s::uuid OR w.id = s.pin)
+                       AND (j.pin = %(anywhere)s::uuid OR w.id = j.pin)
                        AND w.capabilities @> v.capabilities
                        AND w.cpu >= v.cpu AND w.memory_mb >= v.memory_mb AND w.disk_mb >= v.disk_mb
                        AND (v.resources = '{}' OR NOT EXISTS (
                             SELECT FROM jsonb_each_text(v.resources) need
                              WHERE coalesce((w.resources ->> need.key)::bigint, 0) < need.value::bigint)))
+), found AS MATERIALIZED (
+     SELECT s.id, s.rank, s.job_id, s.queue_id, s.queue_room, s.pin, s.overdue, s.network, s.owner_id, s.most, s.active,
+            s.fate, first_value(s.cpu) OVER alike AS cpu, first_value(s.memory_mb) OVER alike AS memory_mb,
+            first_value(s.disk_mb) OVER alike AS disk_mb, first_value(s.capabilities) OVER alike AS capabilities,
+            first_value(s.resources) OVER alike AS resources, first_value(s.was_tried) OVER alike AS was_tried,
+            first_value(s.was_tried_overdue) OVER alike AS was_tried_overdue
+       FROM shaped s
+     WINDOW alike AS (PARTITION BY s.fate, s.version_id, s.pin ORDER BY s.nth_alike)
 )
 SELECT f.id, f.cpu, f.memory_mb, f.disk_mb, f.capabilities, f.resources::text, f.queue_id, f.queue_room, f.job_id,
        f.most - f.active, nullif(f.pin, %(anywhere)s::uuid), f.overdue, CASE WHEN whose.most > 0 THEN f.owner_id END, whose.most,
@@ -124,12 +144,10 @@ SELECT f.id, f.cpu, f.memory_mb, f.disk_mb, f.capabilities, f.resources::text, f
        EXISTS (SELECT FROM jobs_execution p WHERE p.state = 'ready' AND p.owner_line IS NOT NULL)
   FROM (SELECT count(*) AS walked, (array_agg(rank ORDER BY rank DESC, id DESC))[1] AS rank,
                (array_agg(id ORDER BY rank DESC, id DESC))[1] AS id FROM walked) reached
-  LEFT JOIN (
-       SELECT j.*, s.cpu, s.memory_mb, s.disk_mb, s.capabilities, s.resources
-         FROM judged j LEFT JOIN shape s ON s.version_id = j.version_id AND s.pin = j.pin AND j.fate = 'place'
-        WHERE j.fate IN ('line', 'owner')
-           OR (s.version_id IS NOT NULL
-               AND (s.overdue IS NULL OR (j.overdue AND NOT s.overdue) OR j.id = ANY(%(reserved_for)s::uuid[])))) f ON true
+  LEFT JOIN found f
+    ON f.fate IN ('line', 'owner')
+    OR (f.fate = 'place' AND f.cpu IS NOT NULL
+        AND (NOT f.was_tried OR (f.overdue AND NOT f.was_tried_overdue) OR f.id = ANY(%(reserved_for)s::uuid[])))
   LEFT JOIN LATERAL (
        SELECT coalesce(o.concurrent_executions, %(default_executions)s) AS most
          FROM (SELECT f.owner_id) w LEFT JOIN jobs_ownerquota o ON o.owner_id = w.owner_id

@@ -2,11 +2,12 @@
 -- By primary key. Under the pool's lock. SKIP LOCKED: another pass parks what another transaction is moving.
 WITH free AS MATERIALIZED (
     SELECT e.id, p.job_line, p.owner_line
-      FROM json_to_recordset(%(rows)s::json) AS p (execution_id uuid, job_line smallint, owner_line int)
-      JOIN jobs_execution e ON e.id = p.execution_id
-     WHERE e.state = 'ready'
-     ORDER BY e.id
-       FOR NO KEY UPDATE OF e SKIP LOCKED)
+      FROM (SELECT * FROM json_to_recordset(%(rows)s::json) AS p (execution_id uuid, job_line smallint, owner_line int)
+             ORDER BY execution_id) p
+     CROSS JOIN LATERAL (
+           SELECT e.id FROM jobs_execution e
+            WHERE e.id = p.execution_id AND e.state = 'ready'
+              FOR NO KEY UPDATE SKIP LOCKED) e)
 UPDATE jobs_execution e SET job_line = free.job_line, owner_line = free.owner_line
   FROM free WHERE e.id = free.id
 

@@ -42,14 +42,16 @@ RETURNING e.id, e.job_id, e.run_id, e.state
 -- name: place_executions
 -- By primary key. Under the pool's lock. A worker that registered again or left since it was read gets nothing. The
 -- caller sends the message after the commit: published_at records that it will. SKIP LOCKED: a slow cancel or edit of
--- one execution keeps nothing else from being placed.
+-- one execution keeps nothing else from being placed. A lookup each: a join would read all executions as long as its
+-- plan is from when the table was small.
 WITH free AS MATERIALIZED (
     SELECT e.id, a.worker_id, a.incarnation
-      FROM json_to_recordset(%(rows)s::json) AS a (execution_id uuid, worker_id uuid, incarnation bigint)
-      JOIN jobs_execution e ON e.id = a.execution_id
-     WHERE e.state = ANY(%(sources)s::text[])
-     ORDER BY e.id
-       FOR NO KEY UPDATE OF e SKIP LOCKED)
+      FROM (SELECT * FROM json_to_recordset(%(rows)s::json) AS a (execution_id uuid, worker_id uuid, incarnation bigint)
+             ORDER BY execution_id) a
+     CROSS JOIN LATERAL (
+           SELECT e.id FROM jobs_execution e
+            WHERE e.id = a.execution_id AND e.state = ANY(%(sources)s::text[])
+              FOR NO KEY UPDATE SKIP LOCKED) e)
 UPDATE jobs_execution e
    SET state = %(target)s, attempt = e.attempt + 1, worker_id = w.id, incarnation = w.incarnation,
        placed_at = statement_timestamp(), published_at = statement_timestamp(), claimed_at = NULL, started_at = NULL

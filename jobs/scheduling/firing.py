@@ -186,6 +186,7 @@ class NextDue:
 
     seconds: float | None  # negative if overdue
     ahead_seconds: float | None  # without what is due already
+    retry_seconds: float  # of retries alone; infinite if there are none
 
 
 def read_next_due() -> NextDue:

@@ -15,7 +15,8 @@ SELECT s.id, s.job_id, s.kind, s.expression, s.timezone, s.starts_at, s.ends_at,
 -- Indexes: schedule_due and execution_backing_off, two rows of each. The earliest due time, and the earliest one in the
 -- future: a stuck schedule stays due and must not hide the others.
 SELECT extract(epoch FROM least(due.fire_at, due.retry_at) - clock_timestamp())::float8,
-       extract(epoch FROM least(ahead.fire_at, ahead.retry_at) - clock_timestamp())::float8
+       extract(epoch FROM least(ahead.fire_at, ahead.retry_at) - clock_timestamp())::float8,
+       coalesce(extract(epoch FROM due.retry_at - clock_timestamp())::float8, 'infinity')
   FROM (SELECT (SELECT min(next_fire_at) FROM jobs_schedule WHERE next_fire_at IS NOT NULL) AS fire_at,
                (SELECT min(retry_at) FROM jobs_execution WHERE state = 'backing_off') AS retry_at) due,
        (SELECT (SELECT min(next_fire_at) FROM jobs_schedule WHERE next_fire_at > statement_timestamp()) AS fire_at,
@@ -38,13 +39,14 @@ SELECT s.id, s.job_id, s.kind, s.expression, s.timezone, s.starts_at, s.ends_at,
 
 -- name: read_current_versions
 -- By primary keys, under the locks of the jobs' schedules, which an edit takes first. The foreign keys of a new execution
--- take KEY SHARE locks and would wait for them; SKIP LOCKED leaves such jobs out instead.
+-- take KEY SHARE locks and would wait for them; SKIP LOCKED leaves such jobs out instead. ARRAY(SELECT …) hides the
+-- number of jobs from the planner, which would plan again for every batch.
 SELECT j.id, v.id, v.overlap, v.max_concurrency,
        EXISTS (SELECT FROM jobs_dependency d WHERE d.job_id = j.id OFFSET 0)
   FROM jobs_job j
   JOIN jobs_jobversion v ON v.id = j.current_version_id
   JOIN jobs_queue q ON q.id = v.queue_id
- WHERE j.id = ANY(%(job_ids)s::uuid[])
+ WHERE j.id = ANY(ARRAY(SELECT unnest(%(job_ids)s::uuid[])))
    FOR KEY SHARE OF j, v, q SKIP LOCKED
 
 -- name: advance_schedules

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,15 +111,15 @@ def _count_unfinished(
     for execution in executions:
         if execution.job_id in by_job:
             by_job[execution.job_id].append(policies[execution.schedule_id])
-    return sql.fetch(
-        "count_unfinished_of_jobs",
+    jobs = [
         {
-            "job_ids": list(by_job),
-            "count_limits": [max(policy.count_limit for policy in each) for each in by_job.values()],
-            "max_cancelled": [max(policy.max_cancelled for policy in each) for each in by_job.values()],
-        },
-        _UnfinishedCount,
-    )
+            "id": str(job_id),
+            "count_limit": max(policy.count_limit for policy in each),
+            "max_cancelled": max(policy.max_cancelled for policy in each),
+        }
+        for job_id, each in by_job.items()
+    ]
+    return sql.fetch("count_unfinished_of_jobs", {"jobs": json.dumps(jobs)}, _UnfinishedCount)
 
 
 def _skip_reason(policy: OverlapPolicy, busy: int) -> Reason | None:

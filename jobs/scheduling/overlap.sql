@@ -1,6 +1,7 @@
 -- name: count_unfinished_of_jobs
 -- Index: execution_unfinished_of_job. Counts up to the limit of each job's policy, so that a long backlog costs no more
--- than a full one. Oldest first: cancel_running cancels those.
+-- than a full one. Oldest first: cancel_running cancels those. JSON instead of arrays: knowing the number of jobs, the
+-- planner would plan again for every batch, which takes longer than to run the plan.
 SELECT j.id,
        (SELECT count(*)
           FROM (SELECT FROM jobs_execution e
@@ -12,4 +13,4 @@ SELECT j.id,
                         WHERE e.job_id = j.id AND e.cancel_requested_at IS NULL
                           AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
                         ORDER BY e.id LIMIT j.max_cancelled) END
-  FROM unnest(%(job_ids)s::uuid[], %(count_limits)s::bigint[], %(max_cancelled)s::bigint[]) AS j (id, count_limit, max_cancelled)
+  FROM json_to_recordset(%(jobs)s::json) AS j (id uuid, count_limit bigint, max_cancelled bigint)

@@ -101,6 +101,26 @@ def test_fired_execution_is_placed_before_retries_are_read(
     assert notified == [True]
 
 
+def test_retries_are_queried_only_when_one_is_due(scheduler: Scheduler) -> None:
+    make_execution()
+    Execution.objects.update(state="backing_off", retry_at=datetime.now(UTC) + timedelta(seconds=1))
+
+    def queries_retries() -> bool:
+        with CaptureQueriesContext(connection) as queries:
+            scheduler._firing.step()
+        return any("/* wake_backed_off */" in query["sql"] for query in queries)
+
+    assert queries_retries()
+    assert not queries_retries()
+    wait_for(lambda: queries_retries() and Execution.objects.filter(state="ready").exists(), "the retry to be woken")
+    assert not queries_retries()
+
+
+@pytest.mark.parametrize(("pass_seconds", "rest"), [(0.0001, 0.01), (0.006, 0.018), (1.0, 0.03)])
+def test_placing_rests_longer_after_a_slow_pass_that_filled_all_workers(pass_seconds: float, rest: float) -> None:
+    assert stages.compute_rest_seconds(pass_seconds) == pytest.approx(rest)
+
+
 def test_late_schedule_fires_even_under_overload(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firing, "fire_due_schedules", partial(fire_due_schedules, limit=1))
     job, now = make_job(max_concurrency=None), datetime.now(UTC)

@@ -17,7 +17,7 @@ from jobs.dispatch.placement_inputs import ANY_WORKER_ID, TOP_RANK
 from jobs.domain import limits
 from jobs.domain.states import Move, State, source_states, target_state
 from jobs.execution.transitions import NewExecution, create_executions
-from jobs.models import Artifact, Execution, OwnerQuota, Trigger
+from jobs.models import Artifact, Execution, Job, OwnerQuota, Trigger
 from tests.support.factories import make_execution, make_job, make_schedule, make_user, make_worker, run_on
 
 pytestmark = pytest.mark.django_db
@@ -74,7 +74,7 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("mark_suspect_workers", {"unclaimed_seconds": 30.0}, {"execution_unclaimed"}),
     (
         "count_unfinished_of_jobs",
-        {"job_ids": IDS, "count_limits": [1000] * len(IDS), "max_cancelled": [1000] * len(IDS)},
+        {"jobs": json.dumps([{"id": str(job_id), "count_limit": 1000, "max_cancelled": 1000} for job_id in IDS])},
         {"execution_unfinished_of_job"},
     ),
     (
@@ -277,6 +277,20 @@ def test_single_execution_is_found_by_its_key() -> None:
         assert indexes <= used(plan_text), f"{name}: {plan_text}"
 
 
+def test_placed_execution_is_found_by_its_key_in_a_table_that_was_small_when_it_was_planned() -> None:
+    """A prepared plan is used until the next ANALYZE, however the table grows."""
+    parameters: dict[str, Any] = {
+        "rows": "[]",
+        "sources": source_states(Move.PLACE),
+        "target": target_state(Move.PLACE),
+    }
+    create_executions([NewExecution(job_id, Trigger.MANUAL) for job_id in Job.objects.values_list("id", flat=True)])
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql.statement('place_executions')}", parameters)
+        plan_text = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Seq Scan on jobs_execution" not in plan_text, plan_text
+
+
 def test_due_schedules_are_found_by_an_index_condition() -> None:
     plan_text = plan("lock_due_schedules", LANE | {"limit": 1})
     assert re.search(r"Index Cond: \(\(next_fire_at <= .*\) AND \(next_fire_at > ", plan_text), plan_text
@@ -357,6 +371,15 @@ def test_pass_counts_active_executions_without_waiting_or_finished_ones(known: b
     assert [place_ready_executions().placed for _ in range(2)] == [1, 0], "three were active, one was placed"
 
 
+def test_scan_compares_no_candidate_with_every_other() -> None:
+    """Whatever the statistics say: the planner joins sets that it believes to be small by comparing all rows."""
+    make_worker()
+    jobs = list(Job.objects.values_list("id", flat=True))
+    create_executions([NewExecution(job_id, Trigger.MANUAL) for job_id in jobs])
+    assert rows_handled(explain_scan({"limit": len(jobs)})) < 60 * len(jobs)
+    assert place_ready_executions().placed >= 4
+
+
 def explain_scan(parameters: dict[str, Any]) -> dict[str, Any]:
     """Explain a scan from the top, as in a pass."""
     with connection.cursor() as cursor:
@@ -367,6 +390,12 @@ def explain_scan(parameters: dict[str, Any]) -> dict[str, Any]:
         )
         plan_text: dict[str, Any] = cursor.fetchone()[0][0]["Plan"]
     return plan_text
+
+
+def rows_handled(node: dict[str, Any]) -> float:
+    """Count the rows that all nodes of the plan returned or compared."""
+    own = (node["Actual Rows"] + node.get("Rows Removed by Join Filter", 0)) * node["Actual Loops"]
+    return float(own) + sum(map(rows_handled, node.get("Plans", [])))
 
 
 def rows_read(node: dict[str, Any]) -> float:
