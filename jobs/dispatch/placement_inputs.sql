@@ -80,7 +80,7 @@ WITH queue AS MATERIALIZED (
                                AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
                                AND NOT (SELECT n.network FROM jobs_jobversion n WHERE n.id = o.version_id)
                              LIMIT j.enough) o) AS without_network
-             WHERE w.nth = 1 AND %(after_id)s::uuid <> %(anywhere)s::uuid) before ON true
+             WHERE w.nth = 1 AND %(after_id)s::uuid <> %(anywhere)s::uuid OFFSET 0) before ON true
 ), evaluated AS MATERIALIZED (
      SELECT c.id, c.rank, c.job_id, c.version_id, c.queue_id, c.pin, c.overdue, c.queue_room, c.network,
             first_value(c.owner_id) OVER job AS owner_id, first_value(c.active) OVER job AS active,
