@@ -44,6 +44,13 @@ class LimitedOwner:
         return self.active >= self.limit
 
 
+@dataclass(frozen=True, slots=True)
+class _JobLimits:
+    jobs: int
+    backlog: int
+    lock: str | None
+
+
 def read_limited_owners() -> dict[int, LimitedOwner]:
     parameters = {"default_executions": settings.PUNCTUAL_OWNER_CONCURRENCY}
     return {owner.owner_id: owner for owner in sql.fetch("read_limited_owners", parameters, LimitedOwner)}
@@ -71,17 +78,10 @@ def check_job_quota(owner_id: int, count: int, *, started: int = 0) -> None:
 
     `started`: how many of them get an execution at once, for the owner's backlog.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT limits.jobs, limits.backlog,"
-            "       CASE WHEN limits.jobs <> 0"
-            "            THEN pg_advisory_xact_lock(hashtextextended('punctual.jobs.' || %(owner)s, 0))::text END"
-            "  FROM (SELECT COALESCE(max(jobs), %(jobs)s), COALESCE(max(backlog), %(backlog)s)"
-            "          FROM jobs_ownerquota WHERE owner_id = %(owner)s) AS limits (jobs, backlog)",
-            {"owner": owner_id, "jobs": settings.PUNCTUAL_OWNER_JOBS, "backlog": settings.PUNCTUAL_OWNER_BACKLOG},
-        )
-        limit, backlog, _ = cursor.fetchone()
-    check_owner_backlog(owner_id, started, backlog)
+    defaults = {"jobs": settings.PUNCTUAL_OWNER_JOBS, "backlog": settings.PUNCTUAL_OWNER_BACKLOG}
+    (limits,) = sql.fetch("lock_job_quota", {"owner_id": owner_id, **defaults}, _JobLimits)
+    limit = limits.jobs
+    check_owner_backlog(owner_id, started, limits.backlog)
     if not limit:
         return
     # Counted only up to the limit. Index: job_live_by_owner.

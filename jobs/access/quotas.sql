@@ -1,3 +1,12 @@
+-- name: lock_job_quota
+-- Index: unique key of quotas. The owner's limits of jobs and of unfinished executions; locks adding jobs if they are
+-- limited.
+SELECT limits.jobs, limits.backlog,
+       CASE WHEN limits.jobs <> 0
+            THEN pg_advisory_xact_lock(hashtextextended('punctual.jobs.' || %(owner_id)s::bigint, 0))::text END
+  FROM (SELECT COALESCE(max(jobs), %(jobs)s::bigint), COALESCE(max(backlog), %(backlog)s::bigint)
+          FROM jobs_ownerquota WHERE owner_id = %(owner_id)s) AS limits (jobs, backlog)
+
 -- name: read_limited_owners
 -- Index: execution_held. The owners with a limit and with active executions, and their number. Reads as many rows as there
 -- are active executions.

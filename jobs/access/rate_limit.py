@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 
@@ -79,9 +80,12 @@ def client_network(address: str) -> str:
 
 def read_request_limit(owner_id: int) -> int:
     """Return the owner's limit of requests per minute; 0: unlimited."""
-    quotas = OwnerQuota.objects.filter(owner_id=owner_id).values_list("requests_per_minute", flat=True)
-    (own,) = _cache.get(owner_id, lambda: (quotas.first(),), seconds=LIMIT_CACHE_SECONDS)
+    (own,) = _cache.get(owner_id, partial(_read_own_request_limit, owner_id), seconds=LIMIT_CACHE_SECONDS)
     return settings.PUNCTUAL_REQUESTS_PER_MINUTE if own is None else min(own, limits.MAX_REQUESTS_PER_MINUTE)
+
+
+def _read_own_request_limit(owner_id: int) -> tuple[int | None]:
+    return (OwnerQuota.objects.filter(owner_id=owner_id).values_list("requests_per_minute", flat=True).first(),)
 
 
 def _count_request(bucket: str, limit: int) -> RateLimitStatus | None:

@@ -39,6 +39,16 @@ logger = logging.getLogger(__name__)
 PREFIX = "pun_"
 CACHE_TTL_SECONDS = 1.0
 
+# The columns of find_token after the time; other fields are deferred.
+_TOKEN_FIELDS = (
+    *("id", "owner_id", "name", "digest", "scope", "pool", "max_workers", "secrets", "password_mark"),
+    *("created_at", "expires_at", "revoked_at", "last_used_at"),
+)
+_OWNER_FIELDS = (
+    *("id", "password", "last_login", "is_superuser", "username", "first_name", "last_name", "email", "is_staff"),
+    *("is_active", "date_joined"),
+)
+
 _cache: TTLCache[str, ApiToken] = TTLCache()
 
 
@@ -252,15 +262,17 @@ def find_token(secret: str) -> ApiToken:
 
     A worker token is valid only while its owner is staff. The reason reveals nothing: only the secret's holder gets it.
     """
-    rows = ApiToken.objects.select_related("owner").annotate(read_at=Now())
-    token = rows.filter(digest=compute_digest(secret), owner__is_active=True).first()
-    if token is None or (token.scope == TokenScope.WORKER and not is_operator(token.owner)):
+    found = sql.fetch("find_token", {"digest": compute_digest(secret)}, _build_token)
+    if not found:
+        raise TokenUnknown
+    token, read_at = found[0]
+    if token.scope == TokenScope.WORKER and not is_operator(token.owner):
         raise TokenUnknown
     if token.revoked_at is not None:
         raise TokenRevoked(
             f"Your token was revoked on {_format_time(token.revoked_at)}: run punctual login for a new one."
         )
-    if token.expires_at is not None and token.expires_at <= token.read_at:
+    if token.expires_at is not None and token.expires_at <= read_at:
         raise TokenExpired(f"Your token expired on {_format_time(token.expires_at)}: run punctual login for a new one.")
     if not has_current_mark(token):
         raise TokenRevoked(
@@ -269,10 +281,16 @@ def find_token(secret: str) -> ApiToken:
         )
     if (
         token.last_used_at is None
-        or (token.read_at - token.last_used_at).total_seconds() >= limits.TOKEN_USE_RESOLUTION_SECONDS
+        or (read_at - token.last_used_at).total_seconds() >= limits.TOKEN_USE_RESOLUTION_SECONDS
     ):
         record_use(token.id)
     return token
+
+
+def _build_token(read_at: datetime, *values: object) -> tuple[ApiToken, datetime]:
+    token = ApiToken.from_db(connection.alias, _TOKEN_FIELDS, values[: len(_TOKEN_FIELDS)])
+    token.owner = User.from_db(connection.alias, _OWNER_FIELDS, values[len(_TOKEN_FIELDS) :])
+    return token, read_at
 
 
 def find_cached_token(secret: str) -> ApiToken:

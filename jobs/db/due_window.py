@@ -235,11 +235,14 @@ def due_window() -> DueWindow:
     return DueWindow(best_effort_redis())
 
 
-def announce_due(dues: Iterable[tuple[UUID, datetime | None]]) -> None:
-    """Announce new due times of schedules after their commit; costs at most one short timeout."""
-    due_window().add(
-        _select_within_window([DueEntry(schedule_id, moment) for schedule_id, moment in dues if moment]), moved=True
-    )
+def announce_due(dues: Iterable[tuple[UUID, datetime | None]]) -> bool:
+    """Announce new due times of schedules after their commit; return whether one is within the window.
+
+    Costs at most one short timeout.
+    """
+    near = _select_within_window([DueEntry(schedule_id, moment) for schedule_id, moment in dues if moment])
+    due_window().add(near, moved=True)
+    return bool(near)
 
 
 def announce_fired(found: Sequence[DueEntry], upcoming: Sequence[DueEntry]) -> None:

@@ -11,7 +11,7 @@ timeouts of its transaction or, outside of one, of its session.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -65,9 +65,9 @@ def execute_together(names: Sequence[str], parameters: Mapping[str, object]) -> 
 
 
 def fetch(
-    name: str, parameters: Mapping[str, object], into: type[Row], *, timeout_seconds: float | None = None
+    name: str, parameters: Mapping[str, object], into: Callable[..., Row], *, timeout_seconds: float | None = None
 ) -> list[Row]:
-    """Run a statement and return its rows as dataclasses; columns and fields must have the same order."""
+    """Run a statement and return its rows, such as dataclasses; columns and arguments must have the same order."""
     with _client_timeout(timeout_seconds), _open_cursor(timeout_seconds) as cursor:
         _execute(cursor, name, parameters, timeout_seconds)
         return [into(*row) for row in cursor.fetchall()]

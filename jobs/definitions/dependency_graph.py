@@ -30,8 +30,10 @@ class _Edge:
 def read_upstream_states(owner_id: int, dependencies: Iterable[DependencySpec]) -> dict[UUID, str]:
     """Return the states of the owner's jobs among these dependencies."""
     ids = {dependency.job for dependency in dependencies}
+    if not ids:
+        return {}
     rows = Job.objects.filter(owner_id=owner_id, id__in=ids, deleted_at__isnull=True)
-    return dict(rows.values_list("id", "state")) if ids else {}
+    return dict(rows.values_list("id", "state"))
 
 
 def check_upstreams(

@@ -105,7 +105,8 @@ def prepare_jobs(
             check_spec(spec)
             check_may_grant(grantable_secrets, spec.secrets)
             check_network_permission(owner, spec)
-    references, now = _read_references(owner, specs), database_now()
+    references = _read_references(owner, specs)
+    now = references.queues.read_at
     planned = []
     for prefix, spec in wanted:
         with prefix_errors(prefix):
@@ -142,9 +143,14 @@ def store_jobs(prepared: PreparedJobs) -> list[StoredJob]:
             ]
         )
         due = [(schedule.id, schedule.next_fire_at) for each in stored for schedule in each.schedules]
-        transaction.on_commit(lambda: due_window.announce_due(due))
-        transaction.on_commit(wakeups.wake_beat)
+        transaction.on_commit(lambda: _announce(due, any_at_once=bool(at_once)))
     return stored
+
+
+def _announce(due: Collection[tuple[UUID, datetime | None]], *, any_at_once: bool) -> None:
+    """Announce schedules; wake beat up unless all are due later than its longest sleep."""
+    if due_window.announce_due(due) or any_at_once:
+        wakeups.wake_beat()
 
 
 def _read_references(owner: User, specs: Sequence[JobSpec]) -> _References:
@@ -219,13 +225,17 @@ def _build_rows(owner: User, prepared: PreparedJob, own_teams: Mapping[str, UUID
 def _insert_rows(prepared: PreparedJobs, stored: Sequence[StoredJob]) -> None:
     inputs = [row for each in stored for row in each.inputs]
     dependencies = [row for each in stored for row in each.dependencies]
-    insert_rows([each.job for each in stored])
-    insert_rows([each.version for each in stored])
-    insert_rows(inputs)
-    insert_rows([row for each in stored for row in each.secrets])
+    planned = [row for each in stored for row in each.schedules]
+    insert_rows(
+        [each.job for each in stored],
+        [each.version for each in stored],
+        inputs,
+        [row for each in stored for row in each.secrets],
+        planned,
+        schedules.build_first_versions(planned, prepared.now),
+        dependencies,
+    )
     pin_artifacts({each.version.artifact_id for each in stored} | {each.artifact_id for each in inputs})
-    schedules.store_schedules([row for each in stored for row in each.schedules], prepared.now)
-    insert_rows(dependencies)
     check_dependents(prepared.owner.pk, {row.upstream_id for row in dependencies})
 
 

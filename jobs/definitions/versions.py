@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db import connection
 
 from jobs.access.secret_grants import check_may_grant, read_grants, store_grants
+from jobs.db import sql
 from jobs.domain.errors import InvalidInput, NotPermitted
 from jobs.domain.job_spec import JobSpec, SecretSpec
 from jobs.domain.retry_policy import dump_retry_policy, parse_retry_policy
@@ -146,6 +149,7 @@ def check_disk_size(spec: JobSpec, program: Artifact, inputs: Inputs, secret_siz
 class QueueLookup:
     by_name: Mapping[str, Queue]
     closed: frozenset[str]  # names of queues of teams that the owner is not a member of
+    read_at: datetime  # by the database's clock
 
     def pick(self, name: str) -> Queue:
         """Return the queue; InvalidInput if there is none, NotPermitted if the owner may not use it."""
@@ -162,9 +166,25 @@ class QueueLookup:
 
 
 def find_queues(owner: User, names: Collection[str]) -> QueueLookup:
-    found = {queue.name: queue for queue in Queue.objects.select_related("team").filter(name__in=set(names))}
+    rows = sql.fetch("find_queues", {"names": sorted(set(names))}, _QueueRow)
+    found = {row.name: _build_queue(row) for row in rows if row.id is not None}
     teams = {queue.team_id for queue in found.values() if queue.team_id is not None}
     if not teams or is_operator(owner):
-        return QueueLookup(found, frozenset())
+        return QueueLookup(found, frozenset(), rows[0].read_at)
     own = set(Membership.objects.filter(user=owner, team_id__in=teams).values_list("team_id", flat=True))
-    return QueueLookup(found, frozenset(n for n, q in found.items() if q.team_id is not None and q.team_id not in own))
+    closed = frozenset(n for n, q in found.items() if q.team_id is not None and q.team_id not in own)
+    return QueueLookup(found, closed, rows[0].read_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueRow:
+    read_at: datetime
+    id: UUID | None  # None in the only row if there is none of these queues
+    name: str
+    team_id: UUID | None
+
+
+def _build_queue(row: _QueueRow) -> Queue:
+    """Build a queue whose other fields are deferred."""
+    queue: Queue = Queue.from_db(connection.alias, ("id", "name", "team_id"), (row.id, row.name, row.team_id))
+    return queue

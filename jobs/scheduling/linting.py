@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice, pairwise
 from statistics import median
 from uuid import UUID
 
+from jobs.db import sql
 from jobs.db.clock import database_now
+from jobs.db.ttl_cache import TTLCache
 from jobs.domain.choices import Overlap
 from jobs.domain.recurrence import LATEST, Kind, Recurrence, instants_between, lint_recurrence
 from jobs.domain.states import State
@@ -18,12 +21,14 @@ from jobs.scheduling.schedules import recurrence_of
 # More schedules than this in one second get a warning; counting stops at the second limit.
 HERD_SCHEDULES = 100
 MAX_COUNTED_SCHEDULES = 10_000
+EXACTLY_COUNTED_SCHEDULES = 500
+LARGE_HERD_TTL_SECONDS = 1.0
 # The runtime is the median of this many last runs, found among at most this many executions.
 SAMPLED_RUNS = 20
 MAX_EXAMINED_EXECUTIONS = 500
 # Gaps between instants differ: the shortest of this many counts.
 SAMPLED_GAPS = 10
-_SECOND = timedelta(seconds=1)
+_large_herds: TTLCache[datetime, int] = TTLCache()
 _RAN_STATES = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT)
 
 
@@ -53,8 +58,7 @@ def _lint(rows: Sequence[Schedule], now: datetime, runtime: timedelta | None, ve
 
 def _warn_about_herd(fires_at: datetime) -> list[str]:
     second = fires_at.replace(microsecond=0)
-    sharing = Schedule.objects.filter(next_fire_at__gte=second, next_fire_at__lt=second + _SECOND)
-    count = sharing.order_by("next_fire_at")[: MAX_COUNTED_SCHEDULES + 1].count()
+    count = _count_herd(second)
     if count <= HERD_SCHEDULES:
         return []
     shown = f"more than {MAX_COUNTED_SCHEDULES:,}" if count > MAX_COUNTED_SCHEDULES else f"{count:,}"
@@ -62,6 +66,20 @@ def _warn_about_herd(fires_at: datetime) -> list[str]:
         f"It is one of {shown} schedules that fire in the same second, {second:%Y-%m-%dT%H:%M:%SZ};"
         " jitter_seconds or an H in its cron fields would spread them."
     ]
+
+
+def _count_herd(second: datetime) -> int:
+    """Count the schedules in this second; those of a large herd at most once a second, since that reads all of them."""
+    count = _count_up_to(EXACTLY_COUNTED_SCHEDULES, second)
+    if count < EXACTLY_COUNTED_SCHEDULES:
+        return count
+    count_all = partial(_count_up_to, MAX_COUNTED_SCHEDULES + 1, second)
+    return _large_herds.get(second, count_all, seconds=LARGE_HERD_TTL_SECONDS)
+
+
+def _count_up_to(limit: int, second: datetime) -> int:
+    (count,) = sql.fetch("count_herd", {"second": second, "limit": limit}, int)
+    return count
 
 
 def _estimate_runtime(job_id: UUID) -> timedelta | None:

@@ -32,6 +32,16 @@ FIELD_OF_KIND = {
     Kind.SOLAR: "solar",
     Kind.DELAY: "delay_seconds",
 }
+_VERSIONED_FIELDS = (
+    "kind",
+    "expression",
+    "timezone",
+    "starts_at",
+    "ends_at",
+    "jitter_seconds",
+    "excluded_dates",
+    "max_count",
+)
 
 
 def recurrence_of(row: Schedule | ScheduleVersion) -> Recurrence:
@@ -114,8 +124,22 @@ def create_schedules(job: Job, planned: Sequence[Schedule], now: datetime, *, pa
 
 def store_schedules(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> None:
     """Insert new schedules of any number of jobs."""
-    insert_rows(planned)
-    begin_versions(planned, now, paused=paused)
+    insert_rows(planned, build_first_versions(planned, now, paused=paused))
+
+
+def build_first_versions(planned: Sequence[Schedule], now: datetime, *, paused: bool = False) -> list[ScheduleVersion]:
+    """Build the first versions of new schedules; a fixed delay starts at once, so now is one of its instants."""
+    return [
+        ScheduleVersion(
+            schedule=schedule,
+            number=1,
+            from_at=now if paused else version_boundary(schedule, now),
+            paused=paused,
+            settled_before=schedule.settled_count,
+            **{name: getattr(schedule, name) for name in _VERSIONED_FIELDS},
+        )
+        for schedule in planned
+    ]
 
 
 def pause_schedules(job: Job) -> datetime:

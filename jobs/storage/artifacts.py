@@ -36,6 +36,8 @@ STORAGE_LOCK_TIMEOUT_SECONDS = 45.0
 MAX_PARALLEL_REQUESTS = 8
 # Per transaction: Postgres has a few thousand locks in total.
 MAX_LOCKED_HASHES = 48
+# The columns of find_recent_artifacts.
+_FIELDS = ("id", "owner_id", "sha256", "size", "created_at", "wanted_at", "doomed_at", "verified_at", "deleted_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +64,8 @@ def store_scripts(*, owner: User, scripts: Collection[str]) -> dict[str, Artifac
     """Store several texts, uploading in parallel and equal ones once; keyed by text."""
     data = {script: script.encode() for script in scripts}
     hashes = {script: hashlib.sha256(each).hexdigest() for script, each in data.items()}
-    recent = Artifact.objects.filter(
-        owner=owner,
-        sha256__in=hashes.values(),
-        verified_at__isnull=False,
-        doomed_at__isnull=True,
-        deleted_at__isnull=True,
-        wanted_at__gt=Now() - RECENTLY_WANTED,
-    )
-    stored = {artifact.sha256: artifact for artifact in recent}
+    recent = {"owner_id": owner.pk, "hashes": list(hashes.values()), "seconds": RECENTLY_WANTED.total_seconds()}
+    stored = {artifact.sha256: artifact for artifact in sql.fetch("find_recent_artifacts", recent, _build_artifact)}
     missing = {sha256: data[script] for script, sha256 in hashes.items() if sha256 not in stored}
     if len(missing) > MAX_LOCKED_HASHES:
         _check_quota_for_all(owner, missing)
@@ -81,6 +76,11 @@ def store_scripts(*, owner: User, scripts: Collection[str]) -> dict[str, Artifac
         _run_parallel(lambda artifact: s3.put_artifact(artifact.sha256, missing[artifact.sha256]), unsent)
         stored |= rows | _verify_stored(unsent)
     return {script: stored[sha256] for script, sha256 in hashes.items()}
+
+
+def _build_artifact(*values: object) -> Artifact:
+    artifact: Artifact = Artifact.from_db(connection.alias, _FIELDS, values)
+    return artifact
 
 
 def announce_artifact(*, owner: User, sha256: str, size: int) -> AnnouncedArtifact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from jobs.db.ttl_cache import TTLCache
 from jobs.models import Schedule
 from jobs.scheduling import linting
 from tests.integration.api.conftest import API
@@ -75,3 +77,13 @@ def test_herd_count_is_bounded(submit: Submit, monkeypatch: pytest.MonkeyPatch) 
         make_schedule(job=job, next_instant=TOMORROW)
     (warning,) = submit(schedules=[{"at": TOMORROW.isoformat()}])["warnings"]
     assert "more than 3 schedules" in warning
+
+
+def test_large_herd_is_counted_once_a_second(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linting, "HERD_SCHEDULES", 2)
+    monkeypatch.setattr(linting, "EXACTLY_COUNTED_SCHEDULES", 5)
+    monkeypatch.setattr(linting, "LARGE_HERD_TTL_SECONDS", 3600)
+    monkeypatch.setattr(linting, "_large_herds", TTLCache[datetime, int]())
+    warnings = [submit(schedules=[{"at": TOMORROW.isoformat()}])["warnings"] for _ in range(7)]
+    counts = [re.search(r"one of (\d+) schedules", found[0])[1] if found else None for found in warnings]  # type: ignore[index]
+    assert counts == [None, None, "3", "4", "5", "5", "5"]
