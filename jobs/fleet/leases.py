@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from django.conf import settings
@@ -21,6 +21,7 @@ from jobs.db import sql
 from jobs.db.clock import database_now
 from jobs.db.row_isolation import isolated
 from jobs.db.transactions import with_timeouts
+from jobs.domain import limits
 from jobs.domain.errors import WorkerLeaseLost, WorkerNameTaken
 from jobs.domain.messages import Transport
 from jobs.domain.states import Reason
@@ -32,6 +33,11 @@ from jobs.models import LIVE_STATUSES, Worker, WorkerStatus
 from jobs.models.ids import new_id
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    loses: bool  # executions that it no longer lists, or that an earlier incarnation held
 
 
 def register_worker(offer: WorkerOffer, *, token_id: UUID | None = None) -> Registration:
@@ -102,20 +108,29 @@ def renew_lease(
     shorter now: the guardian lets its runs live until it learns of the change.
     """
     pairs = list(held)
-    identity = {"worker_id": registration.worker_id, "incarnation": registration.incarnation}
-    with transaction.atomic(), with_timeouts(statement_seconds=5, lock_seconds=3):
-        renewal = {
+    listed = [execution_id for execution_id, _ in pairs]
+    # One statement and one commit: thousands of workers renew every few seconds.
+    renewed = sql.fetch(
+        "renew_lease",
+        {
+            "worker_id": registration.worker_id,
+            "incarnation": registration.incarnation,
             "lease_seconds": max(lease_seconds, settings.PUNCTUAL_LEASE_SECONDS),
             "usage": None if usage is None else json.dumps(asdict(usage)),
-        }
-        if not sql.execute("renew_lease", identity | renewal):
-            raise WorkerLeaseLost
-        orders = read_stop_orders(registration, pairs)
+            "listed": listed,
+            "unlisted_seconds": limits.UNREPORTED_GRACE_SECONDS,
+        },
+        _Renewal,
+    )
+    if not renewed:
+        raise WorkerLeaseLost
+    orders = read_stop_orders(registration, pairs)
     # In a transaction of its own: an error or a lock on its executions must not cost the worker its lease.
-    try:
-        _lose_unreported(registration, [execution_id for execution_id, _ in pairs])
-    except DatabaseError:
-        logger.exception("Reclaiming what worker %s no longer lists failed; retrying", registration.worker_id)
+    if renewed[0].loses:
+        try:
+            _lose_unreported(registration, listed)
+        except DatabaseError:
+            logger.exception("Reclaiming what worker %s no longer lists failed; retrying", registration.worker_id)
     return orders
 
 

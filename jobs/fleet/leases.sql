@@ -26,9 +26,10 @@ VALUES (%(id)s, %(name)s, %(pool)s, %(host)s, %(instance)s, 1, 'online',
 RETURNING id, incarnation
 
 -- name: renew_lease
--- By primary key. A lease that has ended is never revived: the worker must register again. A lease is never shortened:
--- a worker that was granted a longer one may not know yet that leases are shorter now. A suspect that has claimed work
--- since its last report is no longer suspect.
+-- By primary key; index: execution_held. A lease that has ended is never revived: the worker must register again. A
+-- lease is never shortened: a worker that was granted a longer one may not know yet that leases are shorter now. A
+-- suspect that has claimed work since its last report is no longer suspect. Returns whether lock_executions_to_lose
+-- (execution/transitions.sql) would find something with the worker's list; reading that waits for no execution's lock.
 UPDATE jobs_worker
    SET lease_until = greatest(lease_until, clock_timestamp() + make_interval(secs => %(lease_seconds)s)),
        usage = coalesce(%(usage)s::jsonb || jsonb_build_object('at', clock_timestamp()), usage),
@@ -37,6 +38,12 @@ UPDATE jobs_worker
                      THEN 'online' ELSE status END
  WHERE id = %(worker_id)s AND incarnation = %(incarnation)s AND status IN ('online', 'suspect', 'draining')
    AND lease_until > clock_timestamp()
+RETURNING EXISTS (
+    SELECT FROM jobs_execution e
+     WHERE e.worker_id = %(worker_id)s AND e.state IN ('queued', 'claimed', 'running')
+       AND (e.incarnation < %(incarnation)s
+            OR (e.incarnation = %(incarnation)s AND e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
+                AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))) AS loses
 
 -- name: read_stop_orders
 -- Index: primary key. Executions that the worker holds and must stop: cancelled ones, and those that are no longer its

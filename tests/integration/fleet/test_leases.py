@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -194,6 +195,27 @@ def test_run_of_another_worker_gets_a_stop_order() -> None:
     orders = leases.renew_lease(worker, [*pairs, (again.id, 2)])
     assert {(o.execution_id, o.attempt) for o in orders} == set(pairs)
     assert not any(o.cancelled for o in orders)
+
+
+def test_idle_renewal_is_one_statement(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    worker, busy = make_worker(), make_worker()
+    hold = run_on(busy, make_execution())
+    with django_assert_num_queries(1):
+        leases.renew_lease(worker, [], usage(0))
+    with django_assert_num_queries(2):
+        leases.renew_lease(busy, [(hold.execution_id, 1)], usage(1))
+
+
+def test_renewal_loses_what_an_earlier_incarnation_held() -> None:
+    worker, execution = make_worker(), make_execution()
+    run_on(worker, execution)
+    # The registration could not reclaim it, because its row was locked.
+    Worker.objects.update(incarnation=2)
+    leases.renew_lease(Registration(worker.worker_id, 2), [])
+    execution.refresh_from_db()
+    assert (execution.state, execution.times_lost) == ("ready", 1)
 
 
 def claimed_long_ago(execution: Execution) -> None:
