@@ -6,9 +6,9 @@ Django's development server) blocks its own thread with `run_blocking`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from django.conf import settings
 
@@ -18,12 +18,27 @@ from jobs.db.wakeups import WakeupListener
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+class SharedLook(Protocol):
+    """One read of the database for all waiters of a process that share it."""
+
+    @property
+    def interval_seconds(self) -> float: ...
+    def find_changed(self) -> Collection[str]:
+        """Return the channels whose waiters have something to read."""
+
+
+@dataclass(slots=True)
 class Pause:
-    """A wait for a wake-up on the channel, at most `seconds`; zero: only subscribe."""
+    """A wait for a wake-up on the channel, at most `seconds`; zero: only subscribe.
+
+    `look`: finds changes whose wake-up got lost; without it the waiter polls. Afterwards `woken` is False if no wake-up
+    can have come: the time was up, or the channel stayed subscribed and silent since its last waiter left.
+    """
 
     channel: str
     seconds: float
+    look: SharedLook | None = None
+    woken: bool = True
 
 
 Steps = Generator[Pause, None, Result]
@@ -47,7 +62,7 @@ def run_blocking(steps: Generator[Pause | bytes, None, Result]) -> Generator[byt
                 yield step
                 continue
             listener = listener or WakeupListener(settings.PUNCTUAL_REDIS_URL, channel=step.channel)
-            listener.wait(step.seconds)
+            listener.wait(step.seconds if step.look is None else min(step.seconds, step.look.interval_seconds))
     finally:
         steps.close()
         if listener is not None:

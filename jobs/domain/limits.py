@@ -138,14 +138,17 @@ MAX_OUTPUT_FILES = 1000
 MAX_OUTPUT_BYTES = 1024**3
 MAX_RESULT_BYTES = 64 * 1024
 
-# Long poll of a worker over HTTP: how long it waits for work or orders, and how often it queries the database.
+# Long poll of a worker over HTTP: how long it waits for work or orders, and how often one read for all waiting claims
+# of a process queries the database.
 CLAIM_WAIT_SECONDS = 20.0
 CLAIM_POLL_SECONDS = 1.0
+# A worker that such a read found idle this recently waits again without a read of its own.
+IDLE_WORKER_SECONDS = 10.0
 MAX_CLAIMS_PER_RESPONSE = 100
 # A worker polls once at a time, but may reconnect before web notices that the old connection is gone.
 WAITING_CLAIMS_PER_WORKER = 4
-# Shared by all claims that wait in a process, and by all followers: the more of them wait, the less often each polls.
-# Wake-ups are not limited.
+# Shared by all followers that wait in a process: the more of them wait, the less often each polls. Wake-ups are not
+# limited.
 MAX_POLLS_PER_SECOND = 50.0
 
 # Long poll for news of an execution or its log: longest wait, and interval of the queries.

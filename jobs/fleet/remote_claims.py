@@ -1,7 +1,7 @@
 """Claims of REST workers: a request waits until there is work, or an order to stop some.
 
-A wake-up through Redis ends the wait at once; without Redis the next read of the database does, a moment later. A
-process lets a limited number of claims wait; the others get their response at once.
+A wake-up through Redis ends the wait at once; without Redis the next read for all waiting claims of the process does, a
+moment later. A process lets a limited number of claims wait; the others get their response at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from jobs.domain.errors import StaleAttempt, WorkerLeaseLost
 from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, Registration, StopOrder
 from jobs.execution import attempts
 from jobs.fleet.leases import read_stop_orders
-from jobs.models import Worker, WorkerStatus
+from jobs.fleet.waiting_claims import WaitingClaim, waiting_claims
+from jobs.models import ApiToken, Worker, WorkerStatus
 
 HeldAttempt = tuple[UUID, int]
 
@@ -50,24 +51,45 @@ class _PlacedExecution:
     unanswered: bool
 
 
-def await_work(registration: Registration, held: Sequence[HeldAttempt], *, seconds: float) -> Steps[Work]:
-    """Return work or orders as soon as there are any, and empty work when the time is up."""
+def await_work(
+    registration: Registration, held: Sequence[HeldAttempt], *, seconds: float, token: ApiToken, digest: str
+) -> Steps[Work]:
+    """Return work or orders as soon as there are any, and empty work when the time is up.
+
+    `token`: the valid token of the worker's request; `digest`: of its secret.
+    """
     deadline = time.monotonic() + seconds
-    initial = claim_work(registration, held)
-    if initial or seconds <= 0 or not claim_waiter_pool().acquire(registration.worker_id):
+    idle = find_idle_claim(registration.worker_id, digest)
+    initial = idle if idle is not None and idle.registration == registration else claim_work(registration, held)
+    if isinstance(initial, Work) and initial:
         return initial
+    if seconds <= 0 or not claim_waiter_pool().acquire(registration.worker_id):
+        return initial if isinstance(initial, Work) else claim_work(registration, held)
+    online = initial.online
+    looks, claim = waiting_claims(), WaitingClaim(registration, held, token, digest, online)
     channel = worker_channel(registration.worker_id)
+    looks.enter(claim)
     try:
         # Listening begins before the next read: no change between them is missed.
-        yield Pause(channel, 0)
+        yield (pause := Pause(channel, 0, looks))
         while True:
-            work = claim_work(registration, held)
-            left = deadline - time.monotonic()
-            if work or left <= 0 or work.online != initial.online:
-                return work
-            yield Pause(channel, min(left, claim_waiter_pool().poll_seconds(limits.CLAIM_POLL_SECONDS)))
+            if pause.woken:
+                work = claim_work(registration, held)
+                if work or work.online != online:
+                    looks.forget(registration.worker_id)
+                    return work
+            if (left := deadline - time.monotonic()) <= 0:
+                return Work(online=online)
+            yield (pause := Pause(channel, left, looks))
     finally:
+        looks.leave(claim)
         claim_waiter_pool().release(registration.worker_id)
+
+
+def find_idle_claim(worker_id: UUID, digest: str) -> WaitingClaim | None:
+    """Return what the last claim of this worker with this token was, if it was valid and idle a moment ago."""
+    idle = waiting_claims().find_idle(worker_id)
+    return idle if idle is not None and idle.digest == digest else None
 
 
 def claim_work(registration: Registration, held: Sequence[HeldAttempt]) -> Work:

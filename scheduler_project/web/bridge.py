@@ -24,9 +24,10 @@ from django.urls import set_script_prefix
 
 from jobs.api.framework.deferred_response import DeferredResponse, EventLoopRequest, SteppedResponse
 from jobs.api.framework.problems import Problem
-from jobs.db.waiting import Pause
+from jobs.db.waiting import Pause, SharedLook
 from scheduler_project.web.lanes import Lane, Lanes
 from scheduler_project.web.request_bodies import Body, BodyReader, ClientDisconnected, Receive, RequestRefused
+from scheduler_project.web.shared_looks import SharedLooks
 from scheduler_project.web.wakeup_hub import WakeupHub, WakeupSubscription
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ Result = TypeVar("Result")
 
 # The server buffers a few pieces of a stream; a step collects about one piece.
 PIECE_BYTES = 64 * 1024
+# How long wake-ups are kept for a client that asks again after its wait was over.
+LINGER_SECONDS = 10.0
 
 
 class BufferedRequest(EventLoopRequest, ASGIRequest):
@@ -64,6 +67,7 @@ class Bridge(BaseHandler):
         self._lanes = Lanes(connections)
         self._redis_url = redis_url
         self._hub: WakeupHub | None = None
+        self._looks: SharedLooks | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -143,7 +147,9 @@ class Bridge(BaseHandler):
     ) -> Result | None:
         """Return the steps' result, or None if the client is gone."""
         subscription: WakeupSubscription | None = None
+        look: SharedLook | None = None
         self._hub = self._hub or WakeupHub(self._redis_url)
+        self._looks = self._looks or SharedLooks(self._hub, self._lanes.looks)
         try:
             while not gone.done():
                 step = await lane.run(partial(_run_step, context, steps))
@@ -151,13 +157,21 @@ class Bridge(BaseHandler):
                     case StepsFinished(result):
                         return result
                     case Pause(channel, seconds):
-                        subscription = subscription or await self._hub.subscribe(channel)
+                        if step.look is not None and look is None:
+                            look = step.look
+                            self._looks.join(look)
+                        if subscription is None:
+                            linger = 0 if look is None else LINGER_SECONDS
+                            subscription = await self._hub.subscribe(channel, linger_seconds=linger)
+                            step.woken = subscription.missed
                         if seconds > 0:
-                            await subscription.wait(seconds, gone)
+                            step.woken = await subscription.wait(seconds, gone)
                     case bytes(piece):
                         await _send_piece(piece, send)
             return None
         finally:
+            if look is not None:
+                self._looks.leave(look)
             if subscription is not None:
                 subscription.close()
 

@@ -24,6 +24,7 @@ ORDINARY_THREADS = 20
 RESERVED_THREADS = 4
 READINESS_THREADS = 2
 HEALTH_THREADS = 1
+LOOK_THREADS = 1
 # Running and queued views of a lane, including those of disconnected clients. Bounds memory and queueing time.
 MAX_PENDING_VIEWS = 2000
 # Connections of the pool that ordinary requests and the steps of streams cannot use.
@@ -120,6 +121,8 @@ class Lanes:
         self._renewals = Route(Lane("renewals", RESERVED_THREADS), waiting)
         self._reports = Route(Lane("reports", RESERVED_THREADS, but_renewals), waiting)
         self._claims = Route(claims, claims)
+        # Alone: behind a backlog of claims it would come too late for all that wait.
+        self.looks = Lane("looks", LOOK_THREADS, but_renewals)
 
     def route(self, method: str, path: str) -> Route:
         if path == HEALTH_PATH:

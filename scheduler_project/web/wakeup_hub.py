@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 
 import redis.asyncio
 from redis.asyncio.client import PubSub
@@ -29,23 +30,40 @@ KEEPALIVE_CHANNEL = b"punctual:web"
 class WakeupSubscription:
     """One waiter's subscription to one channel; a wake-up between two waits ends the next one."""
 
-    def __init__(self, hub: WakeupHub, channel: bytes) -> None:
+    def __init__(self, hub: WakeupHub, channel: bytes, linger_seconds: float) -> None:
         self._hub = hub
         self._channel = channel
+        self._linger_seconds = linger_seconds
+        # Whether a wake-up may have come before this subscription.
+        self.missed = True
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:
         if not self._woken.done():
             self._woken.set_result(None)
 
-    async def wait(self, seconds: float, gone: asyncio.Future[None]) -> None:
-        """Wait; return early when woken or when the client is gone."""
-        await asyncio.wait((self._woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    def clear(self) -> None:
+        """Forget a wake-up: its waiter has yet to read."""
         if self._woken.done():
             self._woken = asyncio.get_running_loop().create_future()
 
+    async def wait(self, seconds: float, gone: asyncio.Future[None]) -> bool:
+        """Wait; return early when woken or when the client is gone. Return whether it was woken."""
+        await asyncio.wait((self._woken, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        woken = self._woken.done()
+        self.clear()
+        return woken
+
     def close(self) -> None:
-        self._hub.unsubscribe(self._channel, self)
+        self._hub.unsubscribe(self._channel, self, self._linger_seconds, unread=self._woken.done())
+
+
+@dataclass(slots=True)
+class LingeringChannel:
+    """A channel that stays subscribed for a moment after its last waiter left."""
+
+    end: asyncio.TimerHandle
+    woken: bool  # since the last waiter read
 
 
 class WakeupHub:
@@ -53,17 +71,26 @@ class WakeupHub:
         self._url = url
         self._subscriptions: dict[bytes, set[WakeupSubscription]] = {}
         self._confirmed: dict[bytes, asyncio.Event] = {}
+        self._lingering: dict[bytes, LingeringChannel] = {}
         self._changed = asyncio.Event()
         self._connected = False
         self._pinged_at: float | None = None  # None: Redis has answered
         self._running: asyncio.Task[None] | None = None
 
-    async def subscribe(self, channel: str) -> WakeupSubscription:
-        """Subscribe to a channel; return once Redis has confirmed it, or after a short timeout."""
+    async def subscribe(self, channel: str, *, linger_seconds: float = 0) -> WakeupSubscription:
+        """Subscribe to a channel; return once Redis has confirmed it, or after a short timeout.
+
+        `linger_seconds`: how long the channel stays subscribed afterwards, for the next waiter.
+        """
         name = channel.encode()
-        subscription = WakeupSubscription(self, name)
+        subscription = WakeupSubscription(self, name, linger_seconds)
         self._subscriptions.setdefault(name, set()).add(subscription)
         confirmed = self._confirmed.setdefault(name, asyncio.Event())
+        if (lingering := self._lingering.pop(name, None)) is not None:
+            lingering.end.cancel()
+            if confirmed.is_set():
+                subscription.missed = lingering.woken
+                return subscription
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         elif not self._connected:
@@ -75,12 +102,27 @@ class WakeupHub:
                     await confirmed.wait()
             except TimeoutError:
                 logger.debug("Redis has not confirmed the subscription to %s yet", channel)
+            else:
+                subscription.clear()
         return subscription
 
-    def unsubscribe(self, channel: bytes, subscription: WakeupSubscription) -> None:
+    def unsubscribe(
+        self, channel: bytes, subscription: WakeupSubscription, linger_seconds: float, *, unread: bool
+    ) -> None:
         remaining = self._subscriptions.get(channel, set())
         remaining.discard(subscription)
-        if not remaining and self._subscriptions.pop(channel, None) is not None:
+        if not remaining and linger_seconds > 0 and self._connected:
+            end = asyncio.get_running_loop().call_later(linger_seconds, self._end_lingering, channel)
+            self._lingering[channel] = LingeringChannel(end, unread)
+        elif not remaining:
+            self._drop(channel)
+
+    def _end_lingering(self, channel: bytes) -> None:
+        del self._lingering[channel]
+        self._drop(channel)
+
+    def _drop(self, channel: bytes) -> None:
+        if self._subscriptions.pop(channel, None) is not None:
             self._changed.set()
             if not self._connected:
                 self._confirmed.pop(channel, None)
@@ -118,7 +160,7 @@ class WakeupHub:
                 continue
             match message["type"]:
                 case "message":
-                    self._wake(message["channel"])
+                    self.wake(message["channel"])
                 case "subscribe":
                     self._confirm(message["channel"])
                 case "pong":
@@ -129,9 +171,11 @@ class WakeupHub:
         if confirmed is not None:
             confirmed.set()
             # Wake-ups before the confirmation were missed.
-            self._wake(channel)
+            self.wake(channel)
 
-    def _wake(self, channel: bytes) -> None:
+    def wake(self, channel: bytes) -> None:
+        if (lingering := self._lingering.get(channel)) is not None:
+            lingering.woken = True
         for subscription in self._subscriptions.get(channel, ()):
             subscription.wake()
 

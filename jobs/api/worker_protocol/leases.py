@@ -20,6 +20,7 @@ from jobs.api.framework.fields import StrictIntegerField, StrictSerializer
 from jobs.api.framework.permissions import is_worker_token
 from jobs.api.framework.views import ApiView, get_or_404, read_body
 from jobs.api.resources.representations import WorkerOutput
+from jobs.api.worker_protocol.idle_workers import IdleWorkerAuthentication, read_token_digest
 from jobs.api.worker_protocol.inputs import (
     MAX_INT64,
     ClaimInput,
@@ -36,7 +37,7 @@ from jobs.domain import limits
 from jobs.domain.errors import StaffOnly, TooManyRegistrations
 from jobs.domain.worker_protocol import PROTOCOL_VERSION, ClaimedRun, Registration
 from jobs.fleet import leases
-from jobs.fleet.remote_claims import await_work
+from jobs.fleet.remote_claims import await_work, find_idle_claim
 from jobs.models import ApiToken, Worker
 from jobs.models.visibility import is_operator
 from jobs.storage import s3
@@ -202,6 +203,8 @@ class WorkerHeartbeat(ApiView):
 
 
 class WorkerClaim(ApiView):
+    authentication_classes = [IdleWorkerAuthentication]
+
     @extend_schema(
         operation_id="workers_claim",
         summary="Claim work",
@@ -212,12 +215,14 @@ class WorkerClaim(ApiView):
     )
     def post(self, request: Request, worker_id: UUID) -> HttpResponseBase:
         values = read_body(ClaimInput, request)
-        registration = _build_registration(request, worker_id, values["incarnation"])
+        token, digest = require_token(request), read_token_digest(request)
+        registration = _build_own_registration(request, worker_id, values["incarnation"])
+        seconds = float(str(values["wait_seconds"]))
 
         def claim() -> Steps[HttpResponse]:
-            work = yield from await_work(registration, parse_held(values), seconds=float(str(values["wait_seconds"])))
-            seconds = _compute_url_seconds(work.claimed)
-            executions = [_represent_claim(claimed, seconds) for claimed in work.claimed]
+            work = yield from await_work(registration, parse_held(values), seconds=seconds, token=token, digest=digest)
+            url_seconds = _compute_url_seconds(work.claimed)
+            executions = [_represent_claim(claimed, url_seconds) for claimed in work.claimed]
             # The response contains secrets.
             headers = {"Cache-Control": "no-store"}
             return Response(WorkOutput({"executions": executions, "orders": work.orders}).data, headers=headers)
@@ -270,6 +275,13 @@ class WorkerLeave(ApiView):
 
 def _build_registration(request: Request, worker_id: UUID, incarnation: object) -> Registration:
     return Registration(find_own_worker(request, worker_id).id, int(str(incarnation)))
+
+
+def _build_own_registration(request: Request, worker_id: UUID, incarnation: object) -> Registration:
+    """Like `_build_registration`, without a read for a worker that waited idle with this token a moment ago."""
+    if find_idle_claim(worker_id, read_token_digest(request)) is None:
+        return _build_registration(request, worker_id, incarnation)
+    return Registration(worker_id, int(str(incarnation)))
 
 
 def _compute_url_seconds(claims: Sequence[ClaimedRun]) -> int:

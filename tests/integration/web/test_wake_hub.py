@@ -70,6 +70,30 @@ def test_hundreds_of_waiters_share_one_connection(url: str, client: redis.Redis)
     asyncio.run(test())
 
 
+def test_lingering_channel_remembers_wakeups(url: str, client: redis.Redis) -> None:
+    async def test() -> None:
+        hub = WakeupHub(url)
+        first = await hub.subscribe("punctual:test:linger", linger_seconds=30)
+        assert first.missed, "nobody listened before"
+        await first.wait(0.001, never())
+        first.close()
+        second = await hub.subscribe("punctual:test:linger", linger_seconds=30)
+        assert not second.missed
+        second.close()
+        client.publish("punctual:test:linger", b"1")
+        await until(lambda: hub._lingering[b"punctual:test:linger"].woken, "the wake-up was received")
+        third = await hub.subscribe("punctual:test:linger", linger_seconds=30)
+        assert third.missed
+        third.wake()
+        third.close()
+        fourth = await hub.subscribe("punctual:test:linger", linger_seconds=0.01)
+        assert fourth.missed, "the third was woken and did not read"
+        fourth.close()
+        await until(lambda: client.pubsub_channels("punctual:test:*") == [], "the time is up")
+
+    asyncio.run(test())
+
+
 def test_wait_ends_when_client_is_gone(url: str) -> None:
     async def test() -> None:
         subscription = await WakeupHub(url).subscribe("punctual:test:gone")
