@@ -6,5 +6,5 @@ SELECT count(*)
           FROM jobs_job j
           JOIN jobs_execution e ON e.job_id = j.id
          WHERE j.owner_id = %(owner_id)s AND j.deleted_at IS NULL
-           AND e.trigger = 'manual' AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+           AND e.trigger = 'manual' AND e.ended_at IS NULL
          LIMIT %(limit)s) b

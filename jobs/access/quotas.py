@@ -18,7 +18,7 @@ from django.db.models import Model
 from jobs.access.owner_backlog import check_owner_backlog
 from jobs.db import sql, wakeups
 from jobs.domain.errors import BacklogFull, Conflict, InvalidInput, JobQuotaExceeded
-from jobs.domain.states import ACTIVE, WAITING, sorted_values
+from jobs.domain.states import HELD
 from jobs.models import Execution, Job, OwnerQuota, Trigger
 
 # One lock for all owners and pools: an owner's executions may be placed in several pools.
@@ -98,7 +98,7 @@ def check_backlog(job: Job) -> None:
     own = OwnerQuota.objects.filter(owner_id=job.owner_id).values_list("job_backlog", "backlog").first()
     limits = zip(own or (None, None), (settings.PUNCTUAL_JOB_BACKLOG, settings.PUNCTUAL_OWNER_BACKLOG), strict=True)
     job_limit, owner_limit = (default if given is None else given for given, default in limits)
-    unfinished = Execution.objects.filter(job=job, trigger=Trigger.MANUAL, state__in=sorted_values(WAITING | ACTIVE))
+    unfinished = Execution.objects.filter(job=job, trigger=Trigger.MANUAL, ended_at__isnull=True)
     # Counted only up to the limit. Index: execution_unfinished_of_job.
     if job_limit and unfinished.values("id")[:job_limit].count() == job_limit:
         raise BacklogFull(
@@ -140,7 +140,7 @@ def read_limit(owner_id: int, field: str, default: int) -> int:
 def read_quota_usages(owner_id: int) -> tuple[QuotaUsage, QuotaUsage]:
     """Return the usage of the job quota and of the concurrency quota."""
     live = Job.objects.filter(owner_id=owner_id, deleted_at=None).count()
-    active = Execution.objects.filter(state__in=sorted_values(ACTIVE), job__owner_id=owner_id).count()
+    active = Execution.objects.filter(phase=HELD, job__owner_id=owner_id).count()
     return (
         QuotaUsage(live, read_limit(owner_id, "jobs", settings.PUNCTUAL_OWNER_JOBS)),
         QuotaUsage(active, read_execution_quota(owner_id)),

@@ -14,7 +14,7 @@ SELECT a.owner_id, a.active, limits.executions
   FROM (SELECT j.owner_id, count(*) AS active
           FROM jobs_execution e
           JOIN jobs_job j ON j.id = e.job_id
-         WHERE e.state IN ('queued', 'claimed', 'running')
+         WHERE e.phase = 'held'
          GROUP BY j.owner_id) a
   LEFT JOIN jobs_ownerquota q ON q.owner_id = a.owner_id
  CROSS JOIN LATERAL (SELECT COALESCE(q.concurrent_executions, %(default_executions)s) AS executions) limits

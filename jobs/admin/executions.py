@@ -24,6 +24,7 @@ from jobs.api.framework.deferred_response import defer_response
 from jobs.definitions.lifecycle import cancel_execution
 from jobs.dispatch.explain import explain_execution
 from jobs.domain.errors import StorageUnavailable
+from jobs.domain.states import ACTIVE, HELD, State
 from jobs.execution.dead_letters import dismiss_dead_letter
 from jobs.execution.manual_retries import redrive_dead_letter, retry_execution
 from jobs.execution.progress import format_progress
@@ -32,6 +33,17 @@ from jobs.models import Attempt, Execution
 
 class ExecutionCommand(Protocol):
     def __call__(self, execution_id: UUID, /, *, by: str) -> object: ...
+
+
+class StateFilter(admin.ChoicesFieldListFilter):
+    """Filters by state, and by the phase, which is indexed."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Execution]) -> QuerySet[Execution] | None:
+        rows = super().queryset(request, queryset)
+        state = self.lookup_val[-1] if self.lookup_val else State.SUCCEEDED.value
+        if rows is None or state == State.SUCCEEDED:
+            return rows
+        return rows.filter(phase=HELD if state in ACTIVE else state)
 
 
 class AttemptInline(ReadOnlyInline[Attempt]):
@@ -51,7 +63,7 @@ class ExecutionAdmin(ReadOnlyAdmin[Execution]):
         "job", "state_badge", "progress_text", "attempt", "exit_code", "reason", "dead_letter", "scheduled_for",
         "started_at", "duration", "worker",
     ]  # fmt: skip
-    list_filter = ["state", "dead_letter", "trigger", "queue"]
+    list_filter = [("state", StateFilter), "dead_letter", "trigger", "queue"]
     list_select_related = ["job", "worker"]
     search_fields = ["=id", "=job__id", "=run_id", "=retry_of", "job__name"]
     ordering = ["-id"]

@@ -17,7 +17,7 @@ from django.db.models import Model, QuerySet
 
 from jobs.domain.errors import NotFound
 from jobs.domain.recurrence import Kind
-from jobs.domain.states import STARTED, TERMINAL, UNFINISHED_STATES, State
+from jobs.domain.states import STARTED, TERMINAL, State
 from jobs.models import Execution, Job, Queue, Schedule
 
 Row = TypeVar("Row", bound=Model)
@@ -35,7 +35,7 @@ def lock_job_and_schedules(job_id: UUID) -> Job:
 
 
 def lock_jobs_and_schedules(job_ids: Collection[UUID]) -> list[Job]:
-    delayed = Execution.objects.filter(job_id__in=job_ids, state__in=UNFINISHED_STATES, schedule__kind=Kind.DELAY)
+    delayed = Execution.objects.filter(job_id__in=job_ids, ended_at__isnull=True, schedule__kind=Kind.DELAY)
     schedules = Schedule.objects.filter(job_id__in=job_ids).order_by("id")
     for tries_left in reversed(range(_MAX_TRIES)):
         before = transaction.savepoint()
@@ -54,13 +54,13 @@ def _lock_rows(rows: QuerySet[Row]) -> list[UUID]:
 
 def lock_unfinished_executions(job_id: UUID) -> list[UUID]:
     """Lock a job's unfinished executions; the caller holds the job's lock, so the set of executions cannot change."""
-    return _lock_rows(Execution.objects.filter(job_id=job_id, state__in=UNFINISHED_STATES).order_by("id"))
+    return _lock_rows(Execution.objects.filter(job_id=job_id, ended_at__isnull=True).order_by("id"))
 
 
 def lock_unclaimed_network_executions(job_id: UUID) -> list[UUID]:
     """Lock a job's executions with network that no worker has claimed; the caller holds the job's lock."""
     unclaimed = [state.value for state in State if state not in TERMINAL | STARTED]
-    rows = Execution.objects.filter(job_id=job_id, state__in=unclaimed, version__network=True)
+    rows = Execution.objects.filter(job_id=job_id, ended_at__isnull=True, state__in=unclaimed, version__network=True)
     return _lock_rows(rows.order_by("id"))
 
 

@@ -16,7 +16,7 @@ from django.db.models.lookups import GreaterThan
 
 from jobs.db.keyset import IdSource, Listing, Order, OrderedRows
 from jobs.definitions.job_status import JobStatus, with_status
-from jobs.domain.states import STARTED, sorted_values
+from jobs.domain.states import HELD, STARTED, sorted_values
 from jobs.models import Execution, Job, JobVersion, Queue, Schedule
 from jobs.models.execution import UNSUCCESSFUL_STATES
 from jobs.models.visibility import find_team_id, find_user_id, is_operator, read_team_ids, shared_with
@@ -130,14 +130,14 @@ def _sources(filters: JobFilters, queue: Queue | None) -> Iterator[IdSource]:
 def _status_sources(status: str) -> list[IdSource]:
     """Return where jobs of a status are found; nothing for a status of most jobs or `waiting`."""
     stopped = (Job.objects.filter(state=status, deleted_at__isnull=True).exclude(state="active"), "id")
-    ended = (Execution.objects.filter(state=status), "job_id")
+    ended = (Execution.objects.filter(phase=status), "job_id")
     match status:
         case JobStatus.PAUSED:
             return [IdSource((stopped,))]
         case JobStatus.CANCELLED:
             return [IdSource((stopped, ended))]
         case JobStatus.RUNNING:
-            return [IdSource(((Execution.objects.filter(state__in=sorted_values(STARTED)), "job_id"),))]
+            return [IdSource(((Execution.objects.filter(phase=HELD, state__in=sorted_values(STARTED)), "job_id"),))]
         case JobStatus.SCHEDULED:
             return [IdSource(((Schedule.objects.filter(next_fire_at__isnull=False), "job_id"),), ordered=False)]
         case other if other in sorted_values(UNSUCCESSFUL_STATES):

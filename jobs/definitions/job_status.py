@@ -39,13 +39,14 @@ def with_status(jobs: QuerySet[Row]) -> QuerySet[Row]:
 def _build_annotations() -> dict[str, Case | Subquery]:
     """Build the expressions once; each query resolves its own copies."""
     executions = apps.get_model("jobs", "Execution").objects.filter(job=OuterRef("pk"))
+    unfinished = executions.filter(ended_at__isnull=True)
     upcoming = apps.get_model("jobs", "Schedule").objects.filter(job=OuterRef("pk"), next_instant__isnull=False)
     status = Case(
         When(state="paused", then=Value(JobStatus.PAUSED.value)),
         When(state="cancelled", then=Value(JobStatus.CANCELLED.value)),
-        When(Exists(executions.filter(state__in=sorted(STARTED))), then=Value(JobStatus.RUNNING.value)),
+        When(Exists(unfinished.filter(state__in=sorted(STARTED))), then=Value(JobStatus.RUNNING.value)),
         When(
-            Exists(executions.filter(state__in=sorted(WAITING | {State.QUEUED}))),
+            Exists(unfinished.filter(state__in=sorted(WAITING | {State.QUEUED}))),
             then=Value(JobStatus.WAITING.value),
         ),
         When(Exists(upcoming), then=Value(JobStatus.SCHEDULED.value)),

@@ -18,7 +18,7 @@ from jobs.db.locks import lock_job, lock_job_and_schedules
 from jobs.db.transactions import with_timeouts
 from jobs.dispatch.placement import check_pin
 from jobs.domain.errors import Conflict, IllegalTransition, NotFound
-from jobs.domain.states import TERMINAL, UNFINISHED_STATES, State
+from jobs.domain.states import TERMINAL, State
 from jobs.execution import completion, transitions
 from jobs.execution.transitions import NewExecution
 from jobs.models import Execution, Job, JobState, Schedule, Trigger
@@ -129,7 +129,7 @@ def _cancel_work(job: Job, *, by: str) -> dict[str, object]:
         backfill.cancel_backfills_of_job(job.id)
         job.state, job.paused_at, job.paused_note = JobState.CANCELLED, None, ""
         job.save(update_fields=["state", "paused_at", "paused_note", "updated_at"])
-    unfinished = Execution.objects.filter(job_id=job.id, state__in=UNFINISHED_STATES).values_list("id", flat=True)
+    unfinished = Execution.objects.filter(job_id=job.id, ended_at__isnull=True).values_list("id", flat=True)
     stopped = transitions.cancel(list(unfinished), by=by)
     completion.on_finished(stopped)
     transaction.on_commit(wakeups.wake_beat)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from jobs.access.network_permission import PERMISSION_WITHDRAWN, may_use_network
@@ -21,7 +21,7 @@ from jobs.db.transactions import with_timeouts
 from jobs.dispatch.pool_plan import PassLimits, PlacementDecision, PoolPlan
 from jobs.domain.choices import Condition
 from jobs.domain.packing import Gate
-from jobs.domain.states import ACTIVE, TERMINAL, State, sorted_values
+from jobs.domain.states import ACTIVE, HELD, TERMINAL, State
 from jobs.models import LIVE_STATUSES, Dependency, Execution, JobState, ReaperStamp, Worker, WorkerStatus
 from jobs.models.visibility import shared_with
 
@@ -101,7 +101,8 @@ def _find_upstream(execution: Execution, edge: Dependency) -> Execution | None:
     """Return the upstream in the same run; for a scheduled execution, the latest up to its instant."""
     rows = Execution.objects.filter(job_id=edge.upstream_id)
     if execution.schedule_id is None:
-        return rows.filter(run_id=execution.run_id).first()
+        root = rows.filter(id=execution.run_id)
+        return root.first() or rows.filter(run_id=execution.run_id).exclude(id=F("run_id")).first()
     return rows.filter(scheduled_for__lte=execution.scheduled_for).order_by("-scheduled_for", "-id").first()
 
 
@@ -181,7 +182,7 @@ def _describe_pinned_worker(worker_id: UUID) -> str:
 
 def _add_holders(gate: Gate, execution: Execution, viewer: User) -> Gate:
     """Add the executions that use up a limit; the plan only knows how much is left."""
-    rows = Execution.objects.filter(state__in=sorted_values(ACTIVE))
+    rows = Execution.objects.filter(phase=HELD)
     match gate.name:
         case "worker" if not gate.open and execution.pinned_worker_id is not None:
             return replace(gate, words=_describe_pinned_worker(execution.pinned_worker_id))

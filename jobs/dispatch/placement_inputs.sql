@@ -19,7 +19,7 @@ WITH queue AS MATERIALIZED (
       CROSS JOIN LATERAL (
             SELECT CASE WHEN q.max_concurrency IS NOT NULL THEN
                         (SELECT count(*) FROM jobs_execution a
-                          WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) END AS active) busy
+                          WHERE a.queue_id = q.id AND a.phase = 'held') END AS active) busy
       WHERE q.pool = %(pool)s AND NOT q.paused AND q.id <> ALL(%(full_queues)s::uuid[])
 ), walked AS MATERIALIZED (
      SELECT r.*, q.room AS queue_room
@@ -28,7 +28,7 @@ WITH queue AS MATERIALIZED (
             SELECT e.id, e.rank, e.job_id, e.version_id, e.queue_id, coalesce(e.pinned_worker_id, %(anywhere)s::uuid) AS pin,
                    e.ready_at < statement_timestamp() - make_interval(secs => %(reserve_seconds)s) AS overdue
               FROM jobs_execution e
-             WHERE e.state = 'ready' AND e.job_line IS NULL AND e.owner_line IS NULL AND e.queue_id = q.id
+             WHERE e.phase = 'ready' AND e.job_line IS NULL AND e.owner_line IS NULL AND e.queue_id = q.id
                AND (e.rank, e.id) > (%(after_rank)s::timestamptz, %(after_id)s::uuid)
              ORDER BY e.rank, e.id LIMIT %(limit)s) r
       WHERE q.room IS NULL OR q.room > 0
@@ -42,7 +42,7 @@ WITH queue AS MATERIALIZED (
      WINDOW job AS (PARTITION BY w.job_id),
             earlier AS (PARTITION BY w.job_id ORDER BY w.rank, w.id ROWS UNBOUNDED PRECEDING)
 ), active AS MATERIALIZED (
-     SELECT o.job_id, count(*) AS number FROM jobs_execution o WHERE o.state IN ('queued', 'claimed', 'running')
+     SELECT o.job_id, count(*) AS number FROM jobs_execution o WHERE o.phase = 'held'
       GROUP BY o.job_id
 ), counted AS MATERIALIZED (
      SELECT w.*, j.owner_id, j.present, own.active, before.ready, before.without_network
@@ -58,25 +58,25 @@ WITH queue AS MATERIALIZED (
        LEFT JOIN LATERAL (
             -- Count active executions among the job's unparked ones, unless these are far more than its limit: then most
             -- are blocked or backing off, and reading the active executions of all jobs costs less.
-            SELECT CASE WHEN count(*) < j.many THEN count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running'))
+            SELECT CASE WHEN count(*) < j.many THEN count(*) FILTER (WHERE o.phase = 'held')
                         ELSE coalesce((SELECT a.number FROM active a WHERE a.job_id = w.job_id), 0) END AS active
-              FROM (SELECT o.state FROM jobs_execution o
+              FROM (SELECT o.phase FROM jobs_execution o
                      WHERE o.job_id = w.job_id AND o.job_line IS NULL
-                       AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                       AND o.ended_at IS NULL
                      LIMIT CASE WHEN j.enough > 0 THEN j.many ELSE 0 END) o
             HAVING w.nth = 1) own ON true
        LEFT JOIN LATERAL (
             -- How many of the job rank before the position where this scan starts.
             SELECT (SELECT count(*)
                       FROM (SELECT FROM jobs_execution o
-                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.state = 'ready'
-                               AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.phase = 'ready'
+                               AND o.ended_at IS NULL
                                AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
                              LIMIT j.enough) o) AS ready,
                    (SELECT count(*)
                       FROM (SELECT FROM jobs_execution o
-                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.state = 'ready'
-                               AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                             WHERE o.job_id = w.job_id AND o.job_line IS NULL AND o.phase = 'ready'
+                               AND o.ended_at IS NULL
                                AND (o.rank, o.id) <= (%(after_rank)s::timestamptz, %(after_id)s::uuid)
                                AND NOT (SELECT n.network FROM jobs_jobversion n WHERE n.id = o.version_id)
                              LIMIT j.enough) o) AS without_network
@@ -139,9 +139,9 @@ SELECT f.id, f.cpu, f.memory_mb, f.disk_mb, f.capabilities, f.resources::text, f
        f.fate, f.network, f.owner_id,
        f.fate = 'place' AND f.most IS NOT NULL
            AND EXISTS (SELECT FROM jobs_execution p
-                        WHERE p.job_id = f.job_id AND p.state = 'ready' AND p.job_line IS NOT NULL OFFSET 0),
+                        WHERE p.job_id = f.job_id AND p.phase = 'ready' AND p.job_line IS NOT NULL OFFSET 0),
        reached.walked, reached.rank, reached.id,
-       EXISTS (SELECT FROM jobs_execution p WHERE p.state = 'ready' AND p.owner_line IS NOT NULL)
+       EXISTS (SELECT FROM jobs_execution p WHERE p.phase = 'ready' AND p.owner_line IS NOT NULL)
   FROM (SELECT count(*) AS walked, (array_agg(rank ORDER BY rank DESC, id DESC))[1] AS rank,
                (array_agg(id ORDER BY rank DESC, id DESC))[1] AS id FROM walked) reached
   LEFT JOIN found f
@@ -180,16 +180,16 @@ SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
  CROSS JOIN LATERAL (SELECT coalesce(o.concurrent_executions, %(default_executions)s) AS most) whose
  CROSS JOIN LATERAL (
        SELECT count(*) AS active FROM jobs_execution a
-        WHERE a.queue_id = q.id AND a.state IN ('queued', 'claimed', 'running')) busy
+        WHERE a.queue_id = q.id AND a.phase = 'held') busy
  CROSS JOIN LATERAL (
        SELECT least(v.max_concurrency, present.max_concurrency) AS most,
-              count(*) FILTER (WHERE o.state IN ('queued', 'claimed', 'running')) AS active,
-              count(*) FILTER (WHERE o.state = 'ready' AND (o.rank, o.id) < (e.rank, e.id)
+              count(*) FILTER (WHERE o.phase = 'held') AS active,
+              count(*) FILTER (WHERE o.phase = 'ready' AND (o.rank, o.id) < (e.rank, e.id)
                                      AND (v.network OR NOT n.network)) AS earlier
          FROM jobs_execution o
          JOIN jobs_jobversion n ON n.id = o.version_id
         WHERE o.job_id = e.job_id
-          AND o.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')) own
+          AND o.ended_at IS NULL) own
  WHERE e.id = %(id)s
 
 -- name: read_free_capacity
@@ -198,7 +198,7 @@ SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
 WITH active AS MATERIALIZED (
      SELECT e.worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources
        FROM jobs_execution e JOIN jobs_jobversion v ON v.id = e.version_id
-      WHERE e.state IN ('queued', 'claimed', 'running'))
+      WHERE e.phase = 'held')
 SELECT w.id, w.incarnation, w.capabilities, w.name,
        w.slots - coalesce(a.slots, 0), w.cpu - coalesce(a.cpu, 0),
        w.memory_mb - coalesce(a.memory_mb, 0), w.disk_mb - coalesce(a.disk_mb, 0),

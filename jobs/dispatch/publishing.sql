@@ -1,9 +1,9 @@
 -- name: mark_for_republishing
--- Index: execution_unclaimed. The caller that marks a row sends its message; if that fails, the row is due again after
+-- Index: execution_held. The caller that marks a row sends its message; if that fails, the row is due again after
 -- a wait that doubles each time.
 WITH due AS MATERIALIZED (
     SELECT id FROM jobs_execution
-     WHERE state = 'queued' AND placed_at < statement_timestamp() - make_interval(secs => %(republish_seconds)s)
+     WHERE phase = 'held' AND state = 'queued' AND placed_at < statement_timestamp() - make_interval(secs => %(republish_seconds)s)
        AND published_at + greatest(make_interval(secs => %(republish_seconds)s), published_at - placed_at)
            < statement_timestamp()
      ORDER BY placed_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)

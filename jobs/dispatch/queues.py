@@ -18,7 +18,6 @@ from jobs.db import wakeups
 from jobs.db.locks import lock_placement
 from jobs.db.transactions import with_timeouts
 from jobs.domain.errors import Conflict, InvalidInput, NotFound
-from jobs.domain.states import UNFINISHED_STATES
 from jobs.models import Execution, JobVersion, Queue, Team
 
 DEFAULT_QUEUE = "default"
@@ -59,7 +58,7 @@ def save_queue(
 
 def _check_pins(queue: Queue) -> None:
     """Refuse a move away from the pool of pinned executions; pinning takes the queue's lock as well."""
-    bound = Execution.objects.filter(queue_id=queue.id, state__in=UNFINISHED_STATES).exclude(pinned_worker=None)
+    bound = Execution.objects.filter(queue_id=queue.id, ended_at__isnull=True).exclude(pinned_worker=None)
     if name := bound.exclude(pinned_worker__pool=queue.pool).values_list("pinned_worker__name", flat=True).first():
         raise InvalidInput(
             "pool",

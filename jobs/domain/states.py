@@ -50,6 +50,10 @@ ACTIVE = frozenset({State.QUEUED, State.CLAIMED, State.RUNNING})
 STARTED = frozenset({State.CLAIMED, State.RUNNING})
 WAITING = frozenset({State.BLOCKED, State.READY, State.BACKING_OFF})
 
+# The phase of an execution that a worker holds; the phase of any other is its state. Only phases are indexed, so that a
+# move within `ACTIVE` writes no index.
+HELD = "held"
+
 TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.MISSED, State.SKIPPED})
 UNFINISHED_STATES = [state.value for state in State if state not in TERMINAL]
 

@@ -18,7 +18,7 @@ SELECT s.id, s.kind, s.expression, s.timezone, s.starts_at, s.ends_at, s.exclude
        j.state = 'active' AND NOT EXISTS (
            SELECT FROM jobs_execution e
             WHERE e.job_id = s.job_id AND e.schedule_id = s.id
-              AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running') OFFSET 0)
+              AND e.ended_at IS NULL OFFSET 0)
   FROM (SELECT * FROM jobs_schedule
          WHERE kind = 'delay' AND next_instant IS NULL AND deleted_at IS NULL AND quarantined_at IS NULL
            AND id > %(after)s AND (%(only)s::uuid[] IS NULL OR id = ANY(%(only)s::uuid[]))

@@ -17,7 +17,7 @@ WITH RECURSIVE upstream AS MATERIALIZED (
            latest.state, bool_or(own.pending OR latest.unfinished IS TRUE) OVER (PARTITION BY c.id) AS waits
       FROM (SELECT e.id, e.job_id, e.scheduled_for AS instant, j.state = 'cancelled' AS cancelled
               FROM jobs_execution e CROSS JOIN LATERAL (SELECT j.state FROM jobs_job j WHERE j.id = e.job_id OFFSET 0) j
-             WHERE e.id = ANY(%(ids)s::uuid[]) AND e.state = 'blocked') c
+             WHERE e.id = ANY(%(ids)s::uuid[]) AND e.phase = 'blocked') c
       LEFT JOIN LATERAL (SELECT * FROM jobs_dependency d WHERE d.job_id = c.job_id OFFSET 0) d ON true
      CROSS JOIN LATERAL (
            SELECT coalesce(bool_or(s.deleted_at IS NULL), false) AS scheduled,
@@ -67,7 +67,7 @@ WITH RECURSIVE upstream AS MATERIALIZED (
     SELECT a.given, (SELECT min(s.next_instant) FROM jobs_schedule s WHERE s.job_id = a.id) AS next_instant,
            ARRAY(SELECT root.scheduled_for FROM jobs_execution root
                   WHERE root.job_id = a.id AND root.id = root.run_id
-                    AND root.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                    AND root.ended_at IS NULL
                   UNION ALL
                  -- The root has finished, and beat is still creating its dependents.
                  SELECT root.scheduled_for FROM jobs_fanout f JOIN jobs_execution root ON root.id = f.run_id
@@ -91,7 +91,7 @@ SELECT u.id, NOT u.cancelled AND coalesce(bool_and(coalesce(
 -- name: read_blocked_page
 -- Index: execution_blocked.
 SELECT id, run_id, trigger = 'schedule' FROM jobs_execution
- WHERE state = 'blocked' AND id > %(after)s
+ WHERE phase = 'blocked' AND id > %(after)s
  ORDER BY id
  LIMIT %(limit)s
 
@@ -128,7 +128,9 @@ WITH RECURSIVE missing AS (
     SELECT ended.run_id, d.job_id
       FROM unnest(%(job_ids)s::uuid[], %(run_ids)s::uuid[]) AS ended (job_id, run_id)
       JOIN jobs_dependency d ON d.upstream_id = ended.job_id
-     WHERE NOT EXISTS (SELECT FROM jobs_execution e WHERE e.run_id = ended.run_id AND e.job_id = d.job_id OFFSET 0)
+     WHERE NOT EXISTS (SELECT FROM jobs_execution e WHERE e.run_id = ended.run_id AND e.job_id = d.job_id
+                                                      AND e.run_id <> e.id OFFSET 0)
+       AND NOT EXISTS (SELECT FROM jobs_execution e WHERE e.id = ended.run_id AND e.job_id = d.job_id OFFSET 0)
        AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.job_id = d.job_id AND s.deleted_at IS NULL OFFSET 0)
      UNION
     SELECT m.run_id, d.job_id
@@ -149,18 +151,18 @@ SELECT e.id, e.run_id, false
   FROM unnest(%(job_ids)s::uuid[], %(run_ids)s::uuid[]) AS ended (job_id, run_id)
   JOIN jobs_dependency d ON d.upstream_id = ended.job_id
  CROSS JOIN LATERAL (
-       SELECT e.id, e.run_id, e.state, e.trigger FROM jobs_execution e
-        WHERE e.run_id = ended.run_id AND e.job_id = d.job_id OFFSET 0) e
- WHERE e.state = 'blocked' AND e.trigger <> 'schedule'
+       SELECT e.id, e.run_id, e.phase, e.trigger FROM jobs_execution e
+        WHERE e.run_id = ended.run_id AND e.job_id = d.job_id AND e.run_id <> e.id OFFSET 0) e
+ WHERE e.phase = 'blocked' AND e.trigger <> 'schedule'
  UNION ALL
 SELECT e.id, e.run_id, true
   FROM unnest(%(job_ids)s::uuid[]) AS ended (job_id)
   JOIN jobs_dependency d ON d.upstream_id = ended.job_id
  CROSS JOIN LATERAL (
-       SELECT e.id, e.run_id, e.state, e.trigger FROM jobs_execution e
+       SELECT e.id, e.run_id, e.phase, e.trigger FROM jobs_execution e
         WHERE e.job_id = d.job_id
-          AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running') OFFSET 0) e
- WHERE e.state = 'blocked' AND e.trigger = 'schedule'
+          AND e.ended_at IS NULL OFFSET 0) e
+ WHERE e.phase = 'blocked' AND e.trigger = 'schedule'
  LIMIT %(limit)s
 
 -- name: lock_runs
@@ -177,7 +179,7 @@ SELECT number,
 -- that waits for our runs.
 SELECT e.id, e.run_id, e.trigger = 'schedule'
   FROM jobs_execution e JOIN jobs_job j ON j.id = e.job_id
- WHERE e.id = ANY(%(ids)s::uuid[]) AND e.state = 'blocked'
+ WHERE e.id = ANY(%(ids)s::uuid[]) AND e.phase = 'blocked'
  ORDER BY e.id
    FOR NO KEY UPDATE OF e SKIP LOCKED
    FOR SHARE OF j SKIP LOCKED
@@ -190,7 +192,7 @@ SELECT e.id, e.run_id, e.trigger = 'schedule'
 SELECT c.id, c.active AND u.met
   FROM (SELECT e.id, e.job_id, e.run_id, j.state = 'active' AS active
           FROM jobs_execution e CROSS JOIN LATERAL (SELECT j.state FROM jobs_job j WHERE j.id = e.job_id OFFSET 0) j
-         WHERE e.id = ANY(%(ids)s::uuid[]) AND e.state = 'blocked'
+         WHERE e.id = ANY(%(ids)s::uuid[]) AND e.phase = 'blocked'
            AND e.run_id NOT IN (SELECT f.run_id FROM jobs_fanout f
                                  WHERE f.step = 'create' AND f.after <> 'ffffffff-ffff-ffff-ffff-ffffffffffff')) c
  CROSS JOIN LATERAL (
@@ -200,8 +202,11 @@ SELECT c.id, c.active AND u.met
                                                  WHEN 'failure' THEN up.state IN ('failed', 'timed_out')
                                                  ELSE true END) FILTER (WHERE up.id IS NOT NULL), true) AS met
          FROM jobs_dependency d LEFT JOIN LATERAL (
-              SELECT up.id, up.state, up.ended_at FROM jobs_execution up
-               WHERE up.run_id = c.run_id AND up.job_id = d.upstream_id OFFSET 0) up ON true
+              (SELECT up.id, up.state, up.ended_at FROM jobs_execution up
+                WHERE up.run_id = c.run_id AND up.job_id = d.upstream_id AND up.run_id <> up.id OFFSET 0)
+                UNION ALL
+              (SELECT root.id, root.state, root.ended_at FROM jobs_execution root
+                WHERE root.id = c.run_id AND root.job_id = d.upstream_id OFFSET 0)) up ON true
         WHERE d.job_id = c.job_id) u
  WHERE (u.ended OR NOT c.active)
    AND (u.complete OR c.run_id NOT IN (SELECT f.run_id FROM jobs_fanout f WHERE f.step = 'create'))

@@ -29,7 +29,7 @@ from jobs.db.keyset import (
     Position,
     planned_without,
 )
-from jobs.domain.states import ACTIVE, WAITING, sorted_values
+from jobs.domain.states import ACTIVE, HELD, WAITING, sorted_values
 from jobs.models import Attempt, Execution, Job, JobVersion, Queue
 from jobs.models.execution import LONG, UNSUCCESSFUL_STATES, ended_long_after, fired_long_after
 from jobs.models.ids import MAX_CLOCK_SKEW, shifted_first_id
@@ -162,7 +162,7 @@ def _sources(filters: ExecutionFilters) -> Iterator[IdSource]:
     if filters.retry_of is not None:
         yield IdSource(((executions.filter(retry_of=filters.retry_of), "id"),))
     if filters.worker_id is not None:
-        held = executions.filter(worker_id=filters.worker_id, state__in=sorted_values(ACTIVE))
+        held = executions.filter(worker_id=filters.worker_id, phase=HELD)
         claimed = Attempt.objects.filter(worker_id=filters.worker_id)
         yield IdSource(((claimed, "execution_id"), (held, "id")))
     if filters.job_id is not None:
@@ -170,9 +170,9 @@ def _sources(filters: ExecutionFilters) -> Iterator[IdSource]:
     if filters.dead_letter is not None:
         yield IdSource(((executions.filter(dead_letter=filters.dead_letter), "id"),))
     if filters.status in sorted_values(UNSUCCESSFUL_STATES):
-        yield IdSource(((executions.filter(state=filters.status), "id"),))
+        yield IdSource(((executions.filter(phase=filters.status), "id"),))
     elif filters.status in sorted_values(WAITING | ACTIVE):
-        yield IdSource(((executions.filter(state=filters.status), "id"),), ordered=False)
+        yield IdSource(((executions.filter(state=filters.status, ended_at__isnull=True), "id"),), ordered=False)
 
 
 def _time_range_sources(rows: QuerySet[Execution], filters: ExecutionFilters) -> Iterator[IdSource]:

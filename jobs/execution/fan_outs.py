@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import F
 
 from jobs.db import sql
 from jobs.db.row_isolation import is_database_away
@@ -149,7 +150,8 @@ def _continue_created(own: Sequence[_FanOut], held: set[tuple[UUID, UUID]]) -> N
         [f for f in own if (f.run_id, f.job_id) in held], after=None, wait_seconds=limits.FAN_OUT_LOCKED_RETRY_SECONDS
     )
     freed = [f for f in own if (f.run_id, f.job_id) not in held]
-    rows = Execution.objects.filter(run_id__in={f.run_id for f in freed}, job_id__in={f.job_id for f in freed})
+    members = Execution.objects.filter(run_id__in={f.run_id for f in freed}).exclude(run_id=F("id"))
+    rows = members.filter(job_id__in={f.job_id for f in freed})
     existing = set(rows.values_list("run_id", "job_id"))
     created = [f for f in freed if (f.run_id, f.job_id) in existing]
     _reschedule(created, after=_FIRST, wait_seconds=0)

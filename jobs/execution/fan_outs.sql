@@ -33,7 +33,9 @@ SELECT DISTINCT j.id, page.run_id, follows.any
  CROSS JOIN LATERAL (
        SELECT EXISTS (SELECT FROM jobs_dependency f WHERE f.upstream_id BETWEEN j.id AND j.id
                        ORDER BY f.upstream_id OFFSET 0) AS any) follows
- WHERE NOT EXISTS (SELECT FROM jobs_execution e WHERE e.run_id = page.run_id AND e.job_id = j.id OFFSET 0)
+ WHERE NOT EXISTS (SELECT FROM jobs_execution e WHERE e.run_id = page.run_id AND e.job_id = j.id
+                                                  AND e.run_id <> e.id OFFSET 0)
+   AND NOT EXISTS (SELECT FROM jobs_execution e WHERE e.id = page.run_id AND e.job_id = j.id OFFSET 0)
    AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.job_id = j.id AND s.deleted_at IS NULL OFFSET 0)
    AND (j.state = 'active' OR follows.any)
  ORDER BY page.run_id, j.id
@@ -44,17 +46,17 @@ SELECT DISTINCT j.id, page.run_id, follows.any
 SELECT e.id, e.run_id, false
   FROM unnest(%(job_ids)s::uuid[], %(run_ids)s::uuid[]) AS page (job_id, run_id)
  CROSS JOIN LATERAL (
-       SELECT e.id, e.run_id, e.state, e.trigger FROM jobs_execution e
-        WHERE e.run_id = page.run_id AND e.job_id = page.job_id OFFSET 0) e
- WHERE e.state = 'blocked' AND e.trigger <> 'schedule'
+       SELECT e.id, e.run_id, e.phase, e.trigger FROM jobs_execution e
+        WHERE e.run_id = page.run_id AND e.job_id = page.job_id AND e.run_id <> e.id OFFSET 0) e
+ WHERE e.phase = 'blocked' AND e.trigger <> 'schedule'
  UNION
 (SELECT e.id, e.run_id, true
   FROM unnest(%(job_ids)s::uuid[]) AS page (job_id)
  CROSS JOIN LATERAL (
-       SELECT e.id, e.run_id, e.state, e.trigger FROM jobs_execution e
+       SELECT e.id, e.run_id, e.phase, e.trigger FROM jobs_execution e
         WHERE e.job_id = page.job_id
-          AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running') OFFSET 0) e
- WHERE e.state = 'blocked' AND e.trigger = 'schedule'
+          AND e.ended_at IS NULL OFFSET 0) e
+ WHERE e.phase = 'blocked' AND e.trigger = 'schedule'
  LIMIT %(limit)s)
 
 -- name: reschedule_fan_outs

@@ -1,6 +1,7 @@
 -- name: create_executions
 -- Keys: execution_once_per_instant, execution_once_per_run, execution_retried_once. Insert new executions of any
--- trigger; an instant or run that already has one is left as it is. The version is the one that the row names, or else
+-- trigger; an instant or run that already has one is left as it is. A run's root is not in execution_once_per_run: only
+-- the graph's edits during a run could bring its job again. The version is the one that the row names, or else
 -- the job's current one. Rows come as one JSON text: arrays take a driver three times as long, and firing waits for
 -- it.
 INSERT INTO jobs_execution (
@@ -21,6 +22,7 @@ SELECT n.id, j.id, v.id, n.schedule_id, v.queue_id, n.trigger, coalesce(n.run_id
   JOIN jobs_job j ON j.id = n.job_id
   JOIN jobs_jobversion v ON v.id = coalesce(n.version_id, j.current_version_id)
   JOIN jobs_queue q ON q.id = v.queue_id
+ WHERE n.run_id IS NULL OR NOT EXISTS (SELECT FROM jobs_execution root WHERE root.id = n.run_id AND root.job_id = n.job_id)
     ON CONFLICT DO NOTHING
 
 -- name: unblock_executions
@@ -65,20 +67,19 @@ RETURNING e.id, e.attempt, e.worker_id, j.name, w.transport
 -- Index: execution_backing_off.
 WITH due AS MATERIALIZED (
     SELECT id FROM jobs_execution
-     WHERE state = 'backing_off' AND retry_at <= statement_timestamp()
+     WHERE phase = 'backing_off' AND retry_at <= statement_timestamp()
      ORDER BY retry_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE jobs_execution e
    SET state = 'ready', retry_at = NULL, ready_at = clock_timestamp(),
        rank = statement_timestamp() - make_interval(secs => (q.priority + v.priority) * q.aging_seconds)
   FROM due, jobs_jobversion v, jobs_queue q
- WHERE e.id = due.id AND v.id = e.version_id AND q.id = e.queue_id AND e.state = 'backing_off'
+ WHERE e.id = due.id AND v.id = e.version_id AND q.id = e.queue_id AND e.phase = 'backing_off'
 
 -- name: find_overdue
 -- Index: execution_overdue. Executions that waited until their deadline, the longest overdue first. SKIP LOCKED: the
--- next pass finds what another transaction is moving. The states are written out, or the planner could not use the
--- index.
+-- next pass finds what another transaction is moving.
 SELECT id FROM jobs_execution
- WHERE deadline_at <= statement_timestamp() AND deadline_at IS NOT NULL
+ WHERE deadline_at <= statement_timestamp() AND ended_at IS NULL
    AND state IN ('backing_off', 'blocked', 'queued', 'ready') AND id <> ALL(%(excluding)s::uuid[])
  ORDER BY deadline_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 
@@ -100,10 +101,10 @@ WITH overdue AS MATERIALIZED (
 SELECT id, job_id, run_id, state FROM moved
 
 -- name: return_unclaimed
--- Index: execution_unclaimed. Return executions that were placed long ago and never claimed, to be placed again.
+-- Index: execution_held. Return executions that were placed long ago and never claimed, to be placed again.
 WITH stale AS MATERIALIZED (
     SELECT id, attempt, worker_id FROM jobs_execution
-     WHERE state = 'queued' AND placed_at < statement_timestamp() - make_interval(secs => %(unclaimed_seconds)s)
+     WHERE phase = 'held' AND state = 'queued' AND placed_at < statement_timestamp() - make_interval(secs => %(unclaimed_seconds)s)
      ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE jobs_execution e SET state = 'ready', worker_id = NULL, incarnation = NULL, ready_at = clock_timestamp()
@@ -119,7 +120,7 @@ RETURNING execution_id
 WITH held AS MATERIALIZED (
     SELECT e.id, e.attempt, e.worker_id
       FROM jobs_execution e JOIN jobs_worker w ON w.id = e.worker_id
-     WHERE e.state = ANY(%(sources)s::text[]) AND w.status = 'draining'
+     WHERE e.phase = 'held' AND e.state = ANY(%(sources)s::text[]) AND w.status = 'draining'
      ORDER BY e.id LIMIT %(limit)s FOR NO KEY UPDATE OF e SKIP LOCKED
 ), moved AS (
     UPDATE jobs_execution e SET state = %(target)s, worker_id = NULL, incarnation = NULL, ready_at = clock_timestamp()
@@ -295,7 +296,7 @@ SELECT id, job_id, run_id, state FROM ended
 SELECT e.id
   FROM jobs_execution e
   JOIN unnest(%(worker_ids)s::uuid[], %(keep_incarnations)s::bigint[]) AS w (id, keep) ON w.id = e.worker_id
- WHERE e.state IN ('queued', 'claimed', 'running')
+ WHERE e.phase = 'held'
    AND (w.keep IS NULL OR e.incarnation < w.keep
         OR (e.incarnation = w.keep AND e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
             AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))

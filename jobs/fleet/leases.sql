@@ -40,7 +40,7 @@ UPDATE jobs_worker
    AND lease_until > clock_timestamp()
 RETURNING EXISTS (
     SELECT FROM jobs_execution e
-     WHERE e.worker_id = %(worker_id)s AND e.state IN ('queued', 'claimed', 'running')
+     WHERE e.worker_id = %(worker_id)s AND e.phase = 'held'
        AND (e.incarnation < %(incarnation)s
             OR (e.incarnation = %(incarnation)s AND e.state <> 'queued' AND e.id <> ALL(%(listed)s::uuid[])
                 AND e.claimed_at < statement_timestamp() - make_interval(secs => %(unlisted_seconds)s)))) AS loses

@@ -1,12 +1,12 @@
 -- name: mark_suspect_workers
--- Index: execution_unclaimed. Mark workers that claimed nothing of what was placed on them long ago. Workers are
+-- Index: execution_held. Mark workers that claimed nothing of what was placed on them long ago. Workers are
 -- locked before executions, as in a renewal; SKIP LOCKED: one locked worker does not hold up the others.
 WITH silent AS MATERIALIZED (
     SELECT w.id FROM jobs_worker w
      WHERE w.status = 'online'
        AND (w.id, w.incarnation) IN (
            SELECT e.worker_id, e.incarnation FROM jobs_execution e
-            WHERE e.state = 'queued'
+            WHERE e.phase = 'held' AND e.state = 'queued'
               AND e.placed_at < statement_timestamp() - make_interval(secs => %(unclaimed_seconds)s))
      ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE jobs_worker w SET status = 'suspect' FROM silent WHERE w.id = silent.id
@@ -78,14 +78,14 @@ RETURNING w.id
 -- whose executions cannot be reclaimed do not block those behind them.
 WITH RECURSIVE oldest (worker_id, incarnation) AS (
     (SELECT e.worker_id, e.incarnation FROM jobs_execution e
-      WHERE e.state IN ('queued', 'claimed', 'running')
+      WHERE e.phase = 'held'
       ORDER BY e.worker_id, e.incarnation LIMIT 1)
     UNION ALL
     SELECT next.worker_id, next.incarnation
       FROM oldest
      CROSS JOIN LATERAL (
            SELECT e.worker_id, e.incarnation FROM jobs_execution e
-            WHERE e.state IN ('queued', 'claimed', 'running') AND e.worker_id > oldest.worker_id
+            WHERE e.phase = 'held' AND e.worker_id > oldest.worker_id
             ORDER BY e.worker_id, e.incarnation LIMIT 1) next)
 SELECT w.id, keep.incarnation, w.status = 'offline'
   FROM oldest

@@ -20,8 +20,8 @@ WITH claim AS MATERIALIZED (
 SELECT c.position::int FROM claim c
  WHERE NOT c.entitled OR (c.status <> 'draining') <> c.online
     OR EXISTS (SELECT FROM jobs_execution e
-                WHERE e.worker_id = c.worker_id AND e.incarnation = c.incarnation AND e.state IN ('queued', 'claimed')
-                  AND e.cancel_requested_at IS NULL
+                WHERE e.worker_id = c.worker_id AND e.incarnation = c.incarnation AND e.phase = 'held'
+                  AND e.state IN ('queued', 'claimed') AND e.cancel_requested_at IS NULL
                   AND CASE e.state WHEN 'queued' THEN c.online
                                    ELSE NOT EXISTS (SELECT FROM held h
                                                      WHERE h.position = c.position AND h.execution_id = e.id) END)

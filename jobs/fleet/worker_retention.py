@@ -17,7 +17,7 @@ from jobs.db.clock import database_now
 from jobs.db.transactions import delete_in_batches
 from jobs.db.wakeups import BestEffortRedis
 from jobs.domain.messages import worker_queue
-from jobs.domain.states import ACTIVE, sorted_values
+from jobs.domain.states import HELD
 from jobs.models import Execution, Worker, WorkerStatus
 
 GONE_STATUSES = (WorkerStatus.LOST, WorkerStatus.OFFLINE)
@@ -28,7 +28,7 @@ REDIS_TIMEOUT_SECONDS = 5.0
 def retire_workers(*, retention: timedelta) -> int:
     """Retire workers that hold nothing and whose lease ended that long ago; return how many. Without Redis: none."""
     horizon = database_now() - retention
-    held = Execution.objects.filter(worker=OuterRef("id"), state__in=sorted_values(ACTIVE))
+    held = Execution.objects.filter(worker=OuterRef("id"), phase=HELD)
     gone = Worker.objects.filter(status__in=GONE_STATUSES, lease_until__lt=horizon)
 
     def retire(limit: int) -> int:

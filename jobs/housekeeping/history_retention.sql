@@ -27,16 +27,17 @@ WITH page AS MATERIALIZED (
      ORDER BY e.id
      LIMIT %(limit)s
 ), unfinished AS MATERIALIZED (
-    SELECT DISTINCT u.run_id
+    SELECT run.run_id
       FROM (SELECT DISTINCT run_id FROM page) AS run
-      JOIN jobs_execution u ON u.run_id = run.run_id
-     WHERE u.ended_at IS NULL
+     WHERE EXISTS (SELECT FROM jobs_execution u
+                    WHERE u.run_id = run.run_id AND u.run_id <> u.id AND u.ended_at IS NULL OFFSET 0)
+        OR EXISTS (SELECT FROM jobs_execution u WHERE u.id = run.run_id AND u.ended_at IS NULL OFFSET 0)
 ), waited_for AS MATERIALIZED (
     SELECT DISTINCT d.upstream_id
       FROM (SELECT DISTINCT job_id FROM page) AS job
       JOIN jobs_dependency d ON d.upstream_id = job.job_id
       JOIN jobs_execution b ON b.job_id = d.job_id
-     WHERE b.state = 'blocked' AND b.trigger = 'schedule'
+     WHERE b.phase = 'blocked' AND b.trigger = 'schedule'
 )
 SELECT p.id,
        coalesce(p.ended_at < %(horizon)s AND p.scheduled_for < %(horizon)s, false)
@@ -51,7 +52,7 @@ SELECT p.id,
                             WHERE n.schedule_id = p.schedule_id AND n.scheduled_for > p.scheduled_for))
        OR (p.id = p.run_id AND EXISTS (
            SELECT FROM jobs_execution m
-            WHERE m.run_id = p.id AND m.id <> p.id
+            WHERE m.run_id = p.id AND m.run_id <> m.id
               AND EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id = m.job_id)
               AND NOT EXISTS (SELECT FROM jobs_execution n
                                WHERE n.job_id = m.job_id AND greatest(n.id, m.id) <> m.id)))

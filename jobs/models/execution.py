@@ -1,18 +1,20 @@
 """Executions, their attempts, and their exceptional events.
 
 Only `jobs.execution.transitions` writes states. Check constraints tie a row's worker and timestamps to its state, so
-that even a wrong statement cannot leave an inconsistent row.
+that even a wrong statement cannot leave an inconsistent row. No index names `state`, `claimed_at` or `started_at`, so
+claiming and starting an execution writes no index.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.db import models
 from django.db.models import ExpressionWrapper, F, Q, Value
 from django.db.models.lookups import GreaterThan
 
-from jobs.domain.states import ACTIVE, STARTED, TERMINAL, WAITING, Reason, State, sorted_values
+from jobs.domain.states import ACTIVE, HELD, STARTED, TERMINAL, WAITING, Reason, State, sorted_values
 from jobs.models.ids import new_id
 
 
@@ -43,6 +45,9 @@ FAILED_STATES = {State.FAILED, State.TIMED_OUT}
 NEVER_RUN_STATES = {State.MISSED, State.SKIPPED}
 UNSUCCESSFUL_STATES = TERMINAL - {State.SUCCEEDED}
 REASONS = [reason.value for reason in Reason]
+# Checking a foreign key locks the referenced row, which writes it, once for each execution. Nothing deletes what these
+# reference: jobs, versions, schedules and workers stay, and the version of an execution keeps its queue.
+UNCHECKED: Any = {"db_index": False, "db_constraint": False}
 # Within this, an execution's id, which encodes its creation time, approximates its scheduled and end times.
 LONG = timedelta(hours=1)
 
@@ -63,27 +68,30 @@ def _is_long_after(first: str, last: str) -> GreaterThan:
 
 class Execution(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="executions", db_index=False)
-    version = models.ForeignKey("jobs.JobVersion", on_delete=models.PROTECT, db_index=False)
-    schedule = models.ForeignKey("jobs.Schedule", on_delete=models.SET_NULL, null=True, db_index=False)
-    queue = models.ForeignKey("jobs.Queue", on_delete=models.PROTECT, db_index=False)
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="executions", **UNCHECKED)
+    version = models.ForeignKey("jobs.JobVersion", on_delete=models.PROTECT, **UNCHECKED)
+    schedule = models.ForeignKey("jobs.Schedule", on_delete=models.SET_NULL, null=True, **UNCHECKED)
+    queue = models.ForeignKey("jobs.Queue", on_delete=models.PROTECT, **UNCHECKED)
     trigger = models.CharField(max_length=16, choices=Trigger.choices)
     run_id = models.UUIDField(help_text="Shared by all executions that follow from one firing.")
     scheduled_for = models.DateTimeField()
     retry_of = models.UUIDField(null=True, help_text="The execution that this one retries; it may be pruned.")
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in State])
+    phase = models.CharField(  # noqa: DJ001 - null: succeeded
+        max_length=16, null=True, editable=False, help_text="The state as indexes see it; a trigger writes it."
+    )
     attempt = models.PositiveIntegerField(default=0, help_text="Fencing token: increases with every placement.")
     tries_used = models.PositiveIntegerField(default=0)
     times_lost = models.PositiveIntegerField(default=0)
-    worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, null=True, db_index=False)
+    worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, null=True, **UNCHECKED)
     incarnation = models.PositiveBigIntegerField(null=True)
     pinned_worker = models.ForeignKey(
         "jobs.Worker",
         on_delete=models.PROTECT,
         null=True,
         related_name="pinned_executions",
-        db_index=False,
+        **UNCHECKED,
         help_text="The only worker that may run it; empty: any.",
     )
     rank = models.DateTimeField(help_text="Placement order: ready time, moved by priority.")
@@ -118,7 +126,10 @@ class Execution(models.Model):
             # Promise P1: one execution per instant of a schedule, whether fired or backfilled.
             models.UniqueConstraint(fields=["schedule", "scheduled_for"], name="execution_once_per_instant"),
             # One execution of a dependent per run, even if several upstreams finish at once.
-            models.UniqueConstraint(fields=["run_id", "job"], name="execution_once_per_run"),
+            # The first execution of a run is its root, whose id is the run's.
+            models.UniqueConstraint(
+                fields=["run_id", "job"], name="execution_once_per_run", condition=~Q(run_id=F("id"))
+            ),
             # Retries form a chain: only its last execution can be retried.
             models.UniqueConstraint(
                 fields=["retry_of"], name="execution_retried_once", condition=Q(retry_of__isnull=False)
@@ -127,11 +138,6 @@ class Execution(models.Model):
                 condition=Q(dead_letter__isnull=True)
                 | Q(dead_letter__in=DeadLetter.values, state__in=sorted_values(FAILED_STATES)),
                 name="execution_dead_letter_failed",
-            ),
-            models.CheckConstraint(condition=Q(state__in=sorted_values(State)), name="execution_state_known"),
-            models.CheckConstraint(condition=Q(trigger__in=Trigger.values), name="execution_trigger_known"),
-            models.CheckConstraint(
-                condition=Q(reason__isnull=True) | Q(reason__in=REASONS), name="execution_reason_known"
             ),
             models.CheckConstraint(
                 condition=~Q(state__in=sorted_values(ACTIVE))
@@ -169,42 +175,35 @@ class Execution(models.Model):
             models.Index(
                 fields=["queue", "rank", "id"],
                 name="execution_candidates",
-                condition=Q(state="ready", job_line__isnull=True, owner_line__isnull=True),
+                condition=Q(phase="ready", job_line__isnull=True, owner_line__isnull=True),
             ),
             # unpark_executions: the next execution of a job. find_jobs_with_parked: which jobs have lines.
             models.Index(
                 fields=["job", "job_line", "rank", "id"],
                 name="execution_lines",
-                condition=Q(state="ready", job_line__isnull=False),
+                condition=Q(phase="ready", job_line__isnull=False),
             ),
             # unpark_executions_of_owners: the next execution of an owner, and which owners have lines.
             models.Index(
                 fields=["owner_line", "rank", "id"],
                 name="execution_owner_lines",
-                condition=Q(state="ready", owner_line__isnull=False),
+                condition=Q(phase="ready", owner_line__isnull=False),
             ),
             # wake_backed_off: those whose retry time has come.
-            models.Index(fields=["retry_at"], name="execution_backing_off", condition=Q(state="backing_off")),
+            models.Index(fields=["retry_at"], name="execution_backing_off", condition=Q(phase="backing_off")),
             # sweep_blocked: page by page.
-            models.Index(fields=["id"], name="execution_blocked", condition=Q(state="blocked")),
-            # Allocated resources and reaping: the few that workers hold, those of older incarnations first.
+            models.Index(fields=["id"], name="execution_blocked", condition=Q(phase="blocked")),
+            # Allocated resources, republishing, reaping: the few that workers hold, those of older incarnations first.
             models.Index(
                 fields=["worker", "incarnation"],
                 name="execution_held",
-                condition=Q(state__in=["queued", "claimed", "running"]),
-            ),
-            # Republishing and reclaiming, once a second: executions unclaimed for a while. Queued ones always have
-            # `placed_at`; the condition keeps the planner from preferring this index to the primary key.
-            models.Index(
-                fields=["placed_at"],
-                name="execution_unclaimed",
-                condition=Q(state="queued", placed_at__isnull=False),
+                condition=Q(phase=HELD),
             ),
             # A job's status and cancelling it, without reading its history; its active executions, without its lines.
             models.Index(
                 fields=["job", "job_line"],
                 name="execution_unfinished_of_job",
-                condition=Q(state__in=sorted_values(WAITING | ACTIVE)),
+                condition=Q(ended_at__isnull=True),
             ),
             # GET /dead-letters
             models.Index(
@@ -214,21 +213,21 @@ class Execution(models.Model):
             models.Index(
                 fields=["deadline_at"],
                 name="execution_overdue",
-                condition=Q(deadline_at__isnull=False, state__in=sorted_values(WAITING | {State.QUEUED})),
+                condition=Q(deadline_at__isnull=False, ended_at__isnull=True),
             ),
             # GET /executions?job_id=…
             models.Index(fields=["job", "-id"], name="execution_list_by_job"),
             # GET /executions?status=failed; written once, when such an execution finishes.
             models.Index(
-                fields=["state", "-id"],
+                fields=["phase", "-id"],
                 name="execution_unsuccessful",
-                condition=Q(state__in=sorted_values(UNSUCCESSFUL_STATES)),
+                condition=Q(phase__in=sorted_values(UNSUCCESSFUL_STATES)),
             ),
             # GET /jobs?status=failed: candidate jobs.
             models.Index(
-                fields=["state", "-job"],
+                fields=["phase", "-job"],
                 name="execution_unsuccessful_by_job",
-                condition=Q(state__in=sorted_values(UNSUCCESSFUL_STATES)),
+                condition=Q(phase__in=sorted_values(UNSUCCESSFUL_STATES)),
             ),
             # GET /executions?ended_from=…; written once, when an execution finishes.
             models.Index(fields=["ended_at", "id"], name="execution_ended", condition=Q(ended_at__isnull=False)),
@@ -244,9 +243,9 @@ class Attempt(models.Model):
     """An attempt: a placement that a worker claimed."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="attempts", db_index=False)
+    execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="attempts", **UNCHECKED)
     number = models.PositiveIntegerField()
-    worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, db_index=False)
+    worker = models.ForeignKey("jobs.Worker", on_delete=models.PROTECT, **UNCHECKED)
     incarnation = models.PositiveBigIntegerField()
     placed_at = models.DateTimeField()
     claimed_at = models.DateTimeField()

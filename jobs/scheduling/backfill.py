@@ -28,7 +28,6 @@ from jobs.domain.errors import Conflict, InvalidInput
 from jobs.domain.recurrence import EARLIEST, Kind, Recurrence, instants_between
 from jobs.domain.recurrence.bounds import RESOLUTION
 from jobs.domain.recurrence.values import parse_interval
-from jobs.domain.states import UNFINISHED_STATES
 from jobs.execution import transitions
 from jobs.execution.transitions import NewExecution
 from jobs.models import Backfill, BackfillState, Execution, Job, JobState, Schedule, ScheduleVersion, Trigger
@@ -186,7 +185,7 @@ def _advance_backfill(backfill_id: UUID, job_id: UUID, budget: int) -> _StepResu
         backfill = rows.filter(id=backfill_id, state__in=OPEN).first()
         if backfill is None:
             return None
-        unfinished = Execution.objects.filter(job_id=job_id, state__in=UNFINISHED_STATES)
+        unfinished = Execution.objects.filter(job_id=job_id, ended_at__isnull=True)
         capacity = (
             limits.BACKFILL_MAX_UNFINISHED_EXECUTIONS - unfinished[: limits.BACKFILL_MAX_UNFINISHED_EXECUTIONS].count()
         )

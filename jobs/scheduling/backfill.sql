@@ -5,7 +5,7 @@ SELECT b.id, b.job_id,
            SELECT count(*)
              FROM (SELECT FROM jobs_execution e
                     WHERE e.job_id = b.job_id
-                      AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                      AND e.ended_at IS NULL
                     LIMIT %(max_unfinished)s) unfinished) < %(max_unfinished)s
   FROM (SELECT id, job_id, looked_at FROM jobs_backfill
          WHERE state IN ('pending', 'running')

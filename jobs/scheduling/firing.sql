@@ -18,10 +18,10 @@ SELECT extract(epoch FROM least(due.fire_at, due.retry_at) - clock_timestamp()):
        extract(epoch FROM least(ahead.fire_at, ahead.retry_at) - clock_timestamp())::float8,
        coalesce(extract(epoch FROM due.retry_at - clock_timestamp())::float8, 'infinity')
   FROM (SELECT (SELECT min(next_fire_at) FROM jobs_schedule WHERE next_fire_at IS NOT NULL) AS fire_at,
-               (SELECT min(retry_at) FROM jobs_execution WHERE state = 'backing_off') AS retry_at) due,
+               (SELECT min(retry_at) FROM jobs_execution WHERE phase = 'backing_off') AS retry_at) due,
        (SELECT (SELECT min(next_fire_at) FROM jobs_schedule WHERE next_fire_at > statement_timestamp()) AS fire_at,
                (SELECT min(retry_at) FROM jobs_execution
-                 WHERE state = 'backing_off' AND retry_at > statement_timestamp()) AS retry_at) ahead
+                 WHERE phase = 'backing_off' AND retry_at > statement_timestamp()) AS retry_at) ahead
 
 -- name: lock_due_schedules
 -- Index: schedule_due. SKIP LOCKED: beats share the due schedules without waiting. No joins: read_current_versions reads

@@ -6,11 +6,11 @@ SELECT j.id,
        (SELECT count(*)
           FROM (SELECT FROM jobs_execution e
                  WHERE e.job_id = j.id AND e.cancel_requested_at IS NULL
-                   AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                   AND e.ended_at IS NULL
                  LIMIT j.count_limit) u),
        CASE WHEN j.max_cancelled > 0
             THEN ARRAY(SELECT e.id FROM jobs_execution e
                         WHERE e.job_id = j.id AND e.cancel_requested_at IS NULL
-                          AND e.state IN ('backing_off', 'blocked', 'claimed', 'queued', 'ready', 'running')
+                          AND e.ended_at IS NULL
                         ORDER BY e.id LIMIT j.max_cancelled) END
   FROM json_to_recordset(%(jobs)s::json) AS j (id uuid, count_limit bigint, max_cancelled bigint)

@@ -19,7 +19,6 @@ from jobs.domain.errors import InvalidInput
 from jobs.domain.job_spec import ScheduleSpec
 from jobs.domain.recurrence import EARLIEST, Kind, Recurrence, add_jitter, count_instants, parse_recurrence
 from jobs.domain.recurrence.bounds import RESOLUTION
-from jobs.domain.states import UNFINISHED_STATES
 from jobs.models import Calendar, DroppedRange, DropReason, Execution, Job, Schedule, ScheduleVersion
 from jobs.models.ids import new_id
 from jobs.scheduling import firing
@@ -235,7 +234,7 @@ def find_first_instant(schedule: Schedule, now: datetime) -> datetime | None:
 
 def has_unfinished_run(schedule: Schedule) -> bool:
     """Return whether a run will arm it; wait for one that is finishing with the former version."""
-    runs = Execution.objects.filter(job_id=schedule.job_id, state__in=UNFINISHED_STATES, schedule=schedule)
+    runs = Execution.objects.filter(job_id=schedule.job_id, ended_at__isnull=True, schedule=schedule)
     return bool(list(runs.select_for_update(no_key=True).order_by("id").values_list("id")))
 
 

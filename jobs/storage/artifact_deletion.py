@@ -18,7 +18,6 @@ from django.db.models.functions import Now
 from jobs.audit.log import record_change
 from jobs.db.transactions import with_timeouts
 from jobs.domain.errors import Conflict, NotFound
-from jobs.domain.states import UNFINISHED_STATES
 from jobs.models import Artifact, Execution, JobState, JobVersion, VersionInput
 from jobs.storage import s3
 from jobs.storage.artifacts import STORAGE_LOCK_TIMEOUT_SECONDS, lock_hashes
@@ -107,5 +106,5 @@ def _versions_using(artifact_id: UUID) -> QuerySet[JobVersion]:
 
 
 def _filter_runnable(versions: QuerySet[JobVersion]) -> QuerySet[JobVersion]:
-    unfinished = Execution.objects.filter(job=OuterRef("job"), version=OuterRef("pk"), state__in=UNFINISHED_STATES)
+    unfinished = Execution.objects.filter(job=OuterRef("job"), version=OuterRef("pk"), ended_at__isnull=True)
     return versions.filter(Q(current_of__isnull=False) & ~Q(job__state=JobState.CANCELLED) | Q(Exists(unfinished)))

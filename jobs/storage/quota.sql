@@ -22,7 +22,7 @@ SELECT u.id, COALESCE(q.storage_mb, %(default_mb)s)::bigint * 1048576, a.bytes, 
    FROM (SELECT j.owner_id
            FROM jobs_execution e
            JOIN jobs_job j ON j.id = e.job_id
-          WHERE e.state IN ('queued', 'claimed', 'running')
+          WHERE e.phase = 'held'
           GROUP BY j.owner_id
           ORDER BY random()
           LIMIT %(active_owners)s) a

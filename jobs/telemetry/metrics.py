@@ -35,7 +35,7 @@ def increment_counters(amounts: Mapping[str, int]) -> None:
 
 def read_metrics() -> CurrentMetrics:
     with transaction.atomic(), with_timeouts(statement_seconds=5):
-        unfinished = Execution.objects.filter(state__in=UNFINISHED_STATES)
+        unfinished = Execution.objects.filter(ended_at__isnull=True)
         states = unfinished.values_list("state").annotate(Count("id")).order_by()
         present = Worker.objects.exclude(status=WorkerStatus.RETIRED)
         statuses = present.values_list("status").annotate(Count("id")).order_by()

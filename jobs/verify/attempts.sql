@@ -23,7 +23,7 @@ SELECT a.execution_id::text, a.number, a.placed_at, a.ended_at,
          UNION ALL
         SELECT a.execution_id, a.number, a.placed_at, a.ended_at
           FROM jobs_execution x JOIN jobs_attempt a ON a.execution_id = x.id
-         WHERE x.state IN ('blocked', 'ready', 'backing_off', 'queued', 'claimed', 'running') AND x.attempt > 0
+         WHERE x.ended_at IS NULL AND x.attempt > 0
            AND a.placed_at < %(from)s AND (a.ended_at IS NULL OR a.ended_at > %(from)s)) a
   JOIN jobs_execution e ON e.id = a.execution_id
   JOIN jobs_jobversion v ON v.id = e.version_id

@@ -20,7 +20,7 @@ from jobs.db import sql
 from jobs.db.transactions import with_timeouts
 from jobs.dispatch.explain import explain_execution
 from jobs.domain import limits
-from jobs.domain.states import ACTIVE, WAITING, State, sorted_values
+from jobs.domain.states import HELD, WAITING, State, sorted_values
 from jobs.execution.dependents import BlockedExecution, find_resolvable
 from jobs.models import Execution, ReaperStamp
 from jobs.models.execution import Trigger
@@ -81,21 +81,22 @@ def _is_past(deadline: float | None) -> bool:
 def _find_forgotten(rows: QuerySet[Execution]) -> list[UUID]:
     """Find executions past their deadline, retries past their time, and placements without a live worker."""
     waiting = sorted_values(WAITING | {State.QUEUED})
-    overdue = rows.filter(deadline_at__lt=Now() - STUCK_AFTER, state__in=waiting).order_by("deadline_at")
-    late = rows.filter(state=State.BACKING_OFF, retry_at__lt=Now() - STUCK_AFTER).order_by("retry_at")
+    unfinished = rows.filter(ended_at__isnull=True, state__in=waiting)
+    overdue = unfinished.filter(deadline_at__lt=Now() - STUCK_AFTER).order_by("deadline_at")
+    late = rows.filter(phase=State.BACKING_OFF, retry_at__lt=Now() - STUCK_AFTER).order_by("retry_at")
     former_life = Q(incarnation__lt=F("worker__incarnation"), worker__registered_at__lt=Now() - STUCK_AFTER)
     abandoned = Q(state=State.QUEUED, placed_at__lt=Now() - STUCK_AFTER) | former_life
     # After an outage the reaper waits for one lease, which may be that long, before it marks workers as lost.
     longest = timedelta(seconds=limits.MAX_LEASE_SECONDS)
     if ReaperStamp.objects.filter(unbroken_since__lt=Now() - STUCK_AFTER - longest).exists():
         abandoned |= Q(worker__lease_until__lt=Now() - STUCK_AFTER)
-    placed = rows.filter(abandoned, state__in=sorted_values(ACTIVE)).order_by("placed_at")
+    placed = rows.filter(abandoned, phase=HELD).order_by("placed_at")
     found = [id_ for each in (overdue, late, placed) for id_ in each.values_list("id", flat=True)[:MAX_EXPLAINED]]
     return list(dict.fromkeys(found))
 
 
 def _find_blocked(rows: QuerySet[Execution]) -> list[BlockedExecution]:
-    waiting = rows.filter(state=State.BLOCKED, fired_at__lt=Now() - STUCK_AFTER).order_by("id")
+    waiting = rows.filter(phase=State.BLOCKED, fired_at__lt=Now() - STUCK_AFTER).order_by("id")
     fields = waiting.values_list("id", "run_id", "trigger")[:MAX_BLOCKED]
     return [BlockedExecution(id_, run_id, trigger == Trigger.SCHEDULE) for id_, run_id, trigger in fields]
 
@@ -118,7 +119,7 @@ def _became_resolvable_recently(row: BlockedExecution) -> bool:
     if row.by_instant:
         ended = ended.filter(job__dependents__job__in=waiting.values("job_id"))
     else:
-        ended = ended.filter(run_id=row.run_id)
+        ended = ended.filter(Q(id=row.run_id) | (Q(run_id=row.run_id) & ~Q(run_id=F("id"))))
     return ended.exists() or not waiting.exists()
 
 
@@ -130,7 +131,7 @@ def _find_longest_ready() -> list[UUID]:
 def _find_longest_ready_of(rows: QuerySet[Execution]) -> list[UUID]:
     """Find the first ready execution of each job, then the second of each, and so on."""
     place = Window(RowNumber(), partition_by=[F("job_id"), F("job_line")], order_by=["rank", "id"])
-    ready = rows.filter(state=State.READY, ready_at__lt=Now() - STUCK_AFTER).annotate(place=place)
+    ready = rows.filter(phase=State.READY, ready_at__lt=Now() - STUCK_AFTER).annotate(place=place)
     return list(ready.order_by("place", "ready_at").values_list("id", flat=True)[:MAX_EXPLAINED])
 
 

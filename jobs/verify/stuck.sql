@@ -4,30 +4,30 @@
 -- Indexes: execution_candidates, execution_lines, execution_owner_lines; each line costs one index lookup.
 WITH RECURSIVE job_lines (job_id, job_line) AS (
     (SELECT p.job_id, p.job_line FROM jobs_execution p
-      WHERE p.state = 'ready' AND p.job_line IS NOT NULL ORDER BY p.job_id, p.job_line LIMIT 1)
+      WHERE p.phase = 'ready' AND p.job_line IS NOT NULL ORDER BY p.job_id, p.job_line LIMIT 1)
     UNION ALL
     SELECT next.job_id, next.job_line
       FROM job_lines l
      CROSS JOIN LATERAL (
            SELECT p.job_id, p.job_line FROM jobs_execution p
-            WHERE p.state = 'ready' AND p.job_line IS NOT NULL AND (p.job_id, p.job_line) > (l.job_id, l.job_line)
+            WHERE p.phase = 'ready' AND p.job_line IS NOT NULL AND (p.job_id, p.job_line) > (l.job_id, l.job_line)
             ORDER BY p.job_id, p.job_line LIMIT 1) next
 ), owner_lines (owner_id) AS (
     (SELECT p.owner_line FROM jobs_execution p
-      WHERE p.state = 'ready' AND p.owner_line IS NOT NULL ORDER BY p.owner_line LIMIT 1)
+      WHERE p.phase = 'ready' AND p.owner_line IS NOT NULL ORDER BY p.owner_line LIMIT 1)
     UNION ALL
     SELECT next.owner_line
       FROM owner_lines l
      CROSS JOIN LATERAL (
            SELECT p.owner_line FROM jobs_execution p
-            WHERE p.state = 'ready' AND p.owner_line > l.owner_id ORDER BY p.owner_line LIMIT 1) next
+            WHERE p.phase = 'ready' AND p.owner_line > l.owner_id ORDER BY p.owner_line LIMIT 1) next
 )
 (SELECT first.id
    FROM jobs_queue q
   CROSS JOIN LATERAL (
         SELECT c.id, c.ready_at, row_number() OVER (ORDER BY c.rank, c.id) AS place
           FROM (SELECT e.id, e.ready_at, e.rank FROM jobs_execution e
-                 WHERE e.queue_id = q.id AND e.state = 'ready' AND e.job_line IS NULL AND e.owner_line IS NULL
+                 WHERE e.queue_id = q.id AND e.phase = 'ready' AND e.job_line IS NULL AND e.owner_line IS NULL
                    AND e.ready_at < statement_timestamp() - %(bound)s::interval
                  ORDER BY e.rank, e.id LIMIT %(limit)s) c) first
   WHERE NOT q.paused
@@ -38,7 +38,7 @@ WITH RECURSIVE job_lines (job_id, job_line) AS (
    FROM job_lines l
   CROSS JOIN LATERAL (
         SELECT e.id, e.ready_at FROM jobs_execution e
-         WHERE e.state = 'ready' AND e.job_id = l.job_id AND e.job_line = l.job_line
+         WHERE e.phase = 'ready' AND e.job_id = l.job_id AND e.job_line = l.job_line
            AND e.ready_at < statement_timestamp() - %(bound)s::interval
          ORDER BY e.rank, e.id LIMIT 1) first
   ORDER BY first.ready_at
@@ -48,7 +48,7 @@ WITH RECURSIVE job_lines (job_id, job_line) AS (
    FROM owner_lines l
   CROSS JOIN LATERAL (
         SELECT e.id, e.ready_at FROM jobs_execution e
-         WHERE e.state = 'ready' AND e.owner_line = l.owner_id
+         WHERE e.phase = 'ready' AND e.owner_line = l.owner_id
            AND e.ready_at < statement_timestamp() - %(bound)s::interval
          ORDER BY e.rank, e.id LIMIT 1) first
   ORDER BY first.ready_at

@@ -58,7 +58,7 @@ LOCKED = '''SELECT DISTINCT relname FROM pg_locks JOIN pg_class ON pg_class.oid 
              WHERE pid = pg_backend_pid() AND relkind IN ('r', 'p')
                AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')'''
 LARGE = [f"jobs_{name}" for name in ("artifact", "attempt", "execution", "job", "jobversion", "output", "schedule")]
-INDEXES = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY(%s)"
+INDEXES = "SELECT indexrelid::int FROM pg_index WHERE indrelid::regclass::text = ANY(%s)"
 
 def indexes_of_large():
     with connection.cursor() as cursor:
@@ -197,7 +197,7 @@ def test_migrations_build_the_database_undo_it_and_build_it_again(empty_database
         env=os.environ | {"DATABASE_URL": empty_database, "DJANGO_SETTINGS_MODULE": "scheduler_project.settings"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

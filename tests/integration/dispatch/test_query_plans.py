@@ -70,8 +70,8 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("find_growing_owners", {"limit": 2, "active_owners": 9, "logs": 3, "log_bytes": 1}, {"execution_held"}),
     ("read_limited_owners", {"default_executions": 1}, {"execution_held"}),
     ("read_free_capacity", {"pool": "default", "full_ones": False}, {"execution_held"}),
-    ("mark_for_republishing", {"limit": 500, "republish_seconds": 2.0}, {"execution_unclaimed"}),
-    ("mark_suspect_workers", {"unclaimed_seconds": 30.0}, {"execution_unclaimed"}),
+    ("mark_for_republishing", {"limit": 500, "republish_seconds": 2.0}, {"execution_held"}),
+    ("mark_suspect_workers", {"unclaimed_seconds": 30.0}, {"execution_held"}),
     (
         "count_unfinished_of_jobs",
         {"jobs": json.dumps([{"id": str(job_id), "count_limit": 1000, "max_cancelled": 1000} for job_id in IDS])},
@@ -82,7 +82,7 @@ STATEMENTS: list[tuple[str, dict[str, Any], set[str]]] = [
         {"limit": 500, "excluding": []},
         {"execution_overdue"},
     ),
-    ("return_unclaimed", {"limit": 500, "unclaimed_seconds": 30.0}, {"execution_unclaimed"}),
+    ("return_unclaimed", {"limit": 500, "unclaimed_seconds": 30.0}, {"execution_held"}),
     ("find_orphaned_workers", {"limit": 1000}, {"execution_held"}),
     (
         "find_placed_work",

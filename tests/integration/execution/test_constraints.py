@@ -9,6 +9,8 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.db.models import F, Model
 
+from jobs.execution import transitions
+from jobs.execution.transitions import NewExecution
 from jobs.models import (
     Artifact,
     Attempt,
@@ -19,6 +21,7 @@ from jobs.models import (
     Queue,
     Schedule,
     Secret,
+    Trigger,
     VersionSecret,
     Worker,
 )
@@ -37,9 +40,6 @@ def refused(model: type[Model], constraint: str, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("constraint", "values"),
     [
-        ("execution_state_known", {"state": "asleep"}),
-        ("execution_trigger_known", {"trigger": "magic"}),
-        ("execution_reason_known", {"reason": "boredom"}),
         ("execution_active_has_worker", {"state": "queued"}),
         ("execution_ended_at_iff_terminal", {"state": "succeeded"}),
         ("execution_ended_at_iff_terminal", {"ended_at": NOW}),
@@ -84,6 +84,15 @@ def test_attempt_number_is_unique() -> None:
     attempt.pk = Attempt._meta.get_field("id").get_default()
     with pytest.raises(IntegrityError, match="attempt_number_once"), transaction.atomic():
         attempt.save(force_insert=True)
+
+
+def test_job_runs_once_in_a_run_also_as_its_root() -> None:
+    root, other = make_execution(), make_job()
+    member = NewExecution(other.id, Trigger.DEPENDENCY, run_id=root.id)
+    for again in (member, member, NewExecution(root.job_id, Trigger.DEPENDENCY, run_id=root.id)):
+        transitions.create_executions([again])
+    assert set(Execution.objects.values_list("job_id", "run_id")) == {(root.job_id, root.id), (other.id, root.id)}
+    assert Execution.objects.count() == 2
 
 
 def test_instant_of_a_schedule_is_unique() -> None:
