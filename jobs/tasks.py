@@ -47,7 +47,7 @@ def index_logs() -> dict[str, object]:
 
 @shared_task(name="jobs.prune_history")
 def prune_history() -> dict[str, object]:
-    pruned = history_retention.prune_history(retention=_history_retention())
+    pruned = history_retention.prune_history(retention=_history_retention(), pause=history_retention.ROUND_PAUSE)
     audit_retention = timedelta(days=settings.PUNCTUAL_AUDIT_DAYS)
     changes = log.prune_entries(retention=audit_retention)
     return asdict(pruned) | {

@@ -14,6 +14,7 @@ class RetentionMark(models.Model):
         null=True, help_text="Executions and history of earlier instants may be pruned."
     )
     cursor = models.UUIDField(null=True, help_text="Position of the current round.")
+    round_ended_at = models.DateTimeField(null=True, help_text="When a round last found nothing more to delete.")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="retention_mark_is_one_row")]

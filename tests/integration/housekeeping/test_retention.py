@@ -364,4 +364,6 @@ def test_system_task_uses_the_setting(settings: Any) -> None:
     execution(job, 1)
     assert prune_history_task()["executions"] == 0
     settings.PUNCTUAL_RETENTION_DAYS = 30.0
+    assert prune_history_task()["executions"] == 0, "a round has just ended"
+    RetentionMark.objects.update(round_ended_at=days_ago(0.01))
     assert prune_history_task()["executions"] == 1
