@@ -103,12 +103,12 @@ def _measure(expired: int, kept: int, jobs: int) -> dict[str, object]:
     assert Execution.objects.filter(fired_at__lt=result.horizon).count() == 0
     return {
         "executions_per_s": round(result.executions / seconds),
-        "run_ms_alone": _shown(alone),
-        "run_ms_beside": _shown(runs.times),
+        "run_ms_alone": _summarize(alone),
+        "run_ms_beside": _summarize(runs.times),
     }
 
 
-def _shown(times: list[float]) -> dict[str, float]:
+def _summarize(times: list[float]) -> dict[str, float]:
     return {f"p{share}": round(1000 * percentile(times, share / 100), 1) for share in (50, 99, 100)} | {
         "runs": len(times)
     }

@@ -4,7 +4,8 @@
 SELECT e.id, e.attempt, e.state = 'claimed'
   FROM jobs_execution e
  WHERE e.worker_id = %(worker_id)s AND e.incarnation = %(incarnation)s AND e.phase = 'held'
-   AND e.state IN ('queued', 'claimed') AND e.cancel_requested_at IS NULL AND (e.state = 'queued' OR e.id <> ALL(%(listed)s::uuid[]))
+   AND e.state IN ('queued', 'claimed') AND e.cancel_requested_at IS NULL
+   AND (e.state = 'queued' OR e.id <> ALL(%(listed)s::uuid[]))
  ORDER BY e.placed_at, e.id LIMIT %(limit)s
 
 -- name: reread_claim

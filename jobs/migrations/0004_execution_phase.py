@@ -5,7 +5,7 @@ The database operations are SQL: Django would build the models again for each of
 
 from django.db import migrations, models
 
-# A stored generated column would rewrite the table while nobody may read it. The condition is evaluated before the
+# Adding a stored generated column would rewrite the table under a lock that blocks readers. The condition is evaluated before the
 # function is called, so a move that keeps the phase costs no call. Null once succeeded: most rows need no update.
 PHASE = """
 ALTER TABLE jobs_execution ADD COLUMN phase varchar(16);
