@@ -15,6 +15,8 @@ import time
 from datetime import timedelta
 from uuid import UUID
 
+import psutil
+
 from benchmarks.laboratory import laboratory, say
 from benchmarks.verdict import Target, conclude, machine, percentile
 
@@ -94,15 +96,21 @@ def _measure(expired: int, kept: int, jobs: int) -> dict[str, object]:
     runs = _Runs(owner, worker)
     alone = runs.take(seconds=2)
     say("pruning")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        backend = psutil.Process(cursor.fetchone()[0])
+    used = sum(backend.cpu_times()[:2])
     with runs:
         started = time.perf_counter()
         result = prune_history(retention=RETENTION, within_seconds=600)
         seconds = time.perf_counter() - started
+    used = sum(backend.cpu_times()[:2]) - used
     say(f"{result.executions:,} executions in {seconds:.1f} s")
     assert result.executions == expired, result
     assert Execution.objects.filter(fired_at__lt=result.horizon).count() == 0
     return {
         "executions_per_s": round(result.executions / seconds),
+        "postgres_cpu_us": round(1e6 * used / result.executions),
         "run_ms_alone": _summarize(alone),
         "run_ms_beside": _summarize(runs.times),
     }

@@ -31,7 +31,7 @@ WITH page AS MATERIALIZED (
       FROM (SELECT DISTINCT run_id FROM page) AS run
      WHERE EXISTS (SELECT FROM jobs_execution u
                     WHERE u.run_id = run.run_id AND u.run_id <> u.id AND u.ended_at IS NULL OFFSET 0)
-        OR EXISTS (SELECT FROM jobs_execution u WHERE u.id = run.run_id AND u.ended_at IS NULL OFFSET 0)
+        OR (SELECT root.ended_at IS NULL FROM jobs_execution root WHERE root.id = run.run_id)
 ), waited_for AS MATERIALIZED (
     SELECT DISTINCT d.upstream_id
       FROM (SELECT DISTINCT job_id FROM page) AS job
@@ -55,7 +55,8 @@ SELECT p.id,
             WHERE m.run_id = p.id AND m.run_id <> m.id
               AND EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id = m.job_id)
               AND NOT EXISTS (SELECT FROM jobs_execution n
-                               WHERE n.job_id = m.job_id AND greatest(n.id, m.id) <> m.id)))
+                               WHERE n.job_id = m.job_id AND greatest(n.id, m.id) <> m.id)
+           OFFSET 0))
   FROM page p
   JOIN jobs_job j ON j.id = p.job_id
  ORDER BY p.id
