@@ -172,7 +172,9 @@ def _sources(filters: ExecutionFilters) -> Iterator[IdSource]:
     if filters.status in sorted_values(UNSUCCESSFUL_STATES):
         yield IdSource(((executions.filter(phase=filters.status), "id"),))
     elif filters.status in sorted_values(WAITING | ACTIVE):
-        yield IdSource(((executions.filter(state=filters.status, ended_at__isnull=True), "id"),), ordered=False)
+        phase = HELD if filters.status in sorted_values(ACTIVE) else filters.status
+        unfinished = executions.filter(phase=phase, state=filters.status, ended_at__isnull=True)
+        yield IdSource(((unfinished, "id"),), ordered=False)
 
 
 def _time_range_sources(rows: QuerySet[Execution], filters: ExecutionFilters) -> Iterator[IdSource]:
