@@ -59,6 +59,17 @@ def test_admin_pages_use_constant_number_of_queries(admin: Client, table: str) -
     assert count() == few
 
 
+@pytest.mark.parametrize(("state", "phase"), [("claimed", "held"), ("ready", "ready"), ("succeeded", None)])
+def test_executions_are_filtered_by_state_and_its_phase(admin: Client, state: str, phase: str | None) -> None:
+    fill()
+    make_execution()
+    Execution.objects.filter(id=make_execution().id).update(state="succeeded", ended_at=datetime.now(UTC))
+    with CaptureQueriesContext(connection) as queries:
+        page = admin.get("/admin/jobs/execution/", {"state__exact": state})
+    assert [row.state for row in page.context["cl"].result_list] == [state]
+    assert any(f"\"phase\" = '{phase}'" in query["sql"] for query in queries) == (phase is not None)
+
+
 def test_execution_and_job_pages_are_read_only(admin: Client) -> None:
     fill()
     execution = make_execution()
