@@ -96,8 +96,8 @@ SELECT id, run_id, trigger = 'schedule' FROM jobs_execution
  LIMIT %(limit)s
 
 -- name: share_lock_jobs
--- By primary keys. Take the locks that the foreign keys of new executions would wait for when the transaction commits;
--- leave out the jobs that another transaction holds.
+-- By primary keys. Keep what new executions reference from being deleted until the transaction commits; leave out the
+-- jobs that another transaction holds.
 SELECT j.id
   FROM jobs_job j
   JOIN jobs_jobversion v ON v.id = j.current_version_id

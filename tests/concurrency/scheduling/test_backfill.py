@@ -9,13 +9,13 @@ import pytest
 
 from jobs.domain import limits
 from jobs.domain.recurrence import CatchUp, Kind
-from jobs.models import Backfill, Execution, Queue
+from jobs.models import Backfill, Execution
 from jobs.scheduling import backfill as backfilling
 from jobs.scheduling.backfill import advance_backfills, request_backfill
 from jobs.scheduling.firing import fire_due_schedules
 from tests.support.barriers import at_once
 from tests.support.factories import make_job
-from tests.support.locks import locked
+from tests.support.own_connection import own_connection
 from tests.support.schedules import add_schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -79,16 +79,28 @@ def test_concurrent_backfills_respect_the_limit_of_unfinished_executions(monkeyp
     assert [Execution.objects.filter(job_id=job_id).count() for job_id in jobs] == [5] * 5
 
 
+SAME_INSTANTS = """
+INSERT INTO jobs_execution (id, job_id, version_id, schedule_id, queue_id, trigger, run_id, scheduled_for, state,
+    attempt, tries_used, times_lost, rank, fired_at, ready_at)
+SELECT uuidv7(), s.job_id, v.id, s.id, v.queue_id, 'backfill', uuidv7(), at, 'ready', 0, 0, 0, now(), now(), now()
+  FROM jobs_schedule s JOIN jobs_jobversion v ON v.job_id = s.job_id,
+       generate_series(%s::timestamptz, %s::timestamptz + interval '3 minutes', interval '1 minute') at
+ WHERE s.job_id = ANY(%s)
+"""
+
+
 def test_backfills_waiting_for_a_lock_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step ends in time, and the next one begins after the backfills that it could not advance."""
     monkeypatch.setattr(backfilling, "_STEP_SECONDS", 0.5)
     start = datetime.now(UTC) - 10.5 * MINUTE
-    queue = Queue.objects.create(name="other")
-    stuck, free = [make_job(queue=queue) for _ in range(8)], make_job()
+    stuck, free = [make_job() for _ in range(8)], make_job()
     for job in [*stuck, free]:
         add_schedule(job, Kind.EVERY, "60", created=start)
         request_backfill(job.id, from_at=start, to_at=start + 3 * MINUTE, by="test")
-    with locked(queue):
+    with own_connection() as other:
+        # An insert of the same instants waits for this transaction.
+        other.execute("BEGIN")
+        other.execute(SAME_INSTANTS, [start, start, [job.id for job in stuck]])
         # On a slow machine a step ends after one of them.
         for _ in [*stuck, free]:
             began = time.monotonic()
@@ -98,5 +110,6 @@ def test_backfills_waiting_for_a_lock_do_not_block_others(monkeypatch: pytest.Mo
                 break
         assert Execution.objects.filter(job=free).count() == 4
         assert not Execution.objects.filter(job__in=stuck).exists()
+        other.execute("ROLLBACK")
     advance()
     assert Execution.objects.filter(job__in=stuck).count() == 4 * 8
