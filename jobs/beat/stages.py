@@ -34,8 +34,8 @@ RETRY_SECONDS = 0.02
 SCAN_FURTHER_SECONDS = 0.1
 # When workers are full, capacity is freed every few milliseconds: a pass for each would cost more than it places. So
 # placing rests for a multiple of what the pass took, which is longer where the machine is busy.
-PLACE_REST_SHARE = 3.0
-PLACE_MIN_REST_SECONDS = 0.01
+PLACE_REST_SHARE = 1.0
+PLACE_MIN_REST_SECONDS = 0.006
 PLACE_MAX_REST_SECONDS = 0.03
 METRICS_INTERVAL_SECONDS = 10.0
 DELIVER_MIN_INTERVAL_SECONDS = 0.1

@@ -54,7 +54,7 @@ CALL_TIMEOUT_SECONDS = 15.0
 RENEWAL_TIMEOUT_SECONDS = 6.0
 BATCH_CALLS = 64
 # A busy worker waits this long for more calls; one that did nothing for as long does not wait.
-BATCH_PAUSE_SECONDS = 0.008
+BATCH_PAUSE_SECONDS = 0.005
 
 
 class DirectControlPlane:
@@ -141,8 +141,8 @@ class DirectControlPlane:
         with _database_connection():
             stored = set(attempts.start_at_once(starts))
         for fence, start in starts.items():
-            if fence.execution_id in stored:
-                continue
+            if fence.execution_id in stored or self._starts.find(fence) is None:
+                continue  # stored, or its end stored it meanwhile
             try:
                 with _database_connection():
                     attempts.start_attempt(fence, start.receipt, seconds_ago=start.seconds_ago)
