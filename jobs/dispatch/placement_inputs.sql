@@ -197,7 +197,9 @@ SELECT e.id, v.cpu, v.memory_mb, v.disk_mb,
 -- leak. Workers without a free slot are returned on request only.
 WITH active AS MATERIALIZED (
      SELECT e.worker_id, v.cpu, v.memory_mb, v.disk_mb, v.resources
-       FROM jobs_execution e JOIN jobs_jobversion v ON v.id = e.version_id
+       FROM jobs_execution e
+       JOIN jobs_worker w ON w.id = e.worker_id AND w.pool = %(pool)s AND w.status = 'online'
+       JOIN jobs_jobversion v ON v.id = e.version_id
       WHERE e.phase = 'held')
 SELECT w.id, w.incarnation, w.capabilities, w.name,
        w.slots - coalesce(a.slots, 0), w.cpu - coalesce(a.cpu, 0),
