@@ -63,8 +63,18 @@ def end_of(schedule: Schedule) -> datetime:
 
 
 def test_interval_that_becomes_a_delay_while_its_run_finishes_fires_again() -> None:
+    """The edit holds the execution: the finish waits for it, and then sees a delay."""
     schedule, fence = running(Kind.EVERY)
     beside(lambda: make_delay(schedule), lambda: finish(fence))
+    assert next_instant(schedule) == end_of(schedule) + HOUR
+    assert arm_idle_delays() == ArmResult()
+
+
+def test_delay_that_no_run_will_arm_is_found_by_the_audit_and_armed() -> None:
+    schedule, fence = running(Kind.EVERY)
+    finish(fence)
+    # As after a finish that did not see that the schedule had become a delay.
+    Schedule.objects.filter(id=schedule.id).update(kind=Kind.DELAY, next_instant=None, next_fire_at=None)
     now = datetime.now(UTC)
     audit = audit_firings(now - HOUR, now + HOUR, tolerance_seconds=0)
     assert (audit.unarmed, audit.clean) == (1, False), "the audit finds delays that nothing would arm"
