@@ -120,8 +120,12 @@ class DirectControlPlane:
 
     def _send_batch(self, calls: Sequence[_BatchCall]) -> list[ClaimedRun | MovedExecution | None]:
         """Answer None to what must be tried separately."""
-        fences = [call for call in calls if isinstance(call, AttemptFence)]
-        ended = [FinishedRun(*call, self._starts.find(call[0])) for call in calls if not isinstance(call, AttemptFence)]
+        latest = _find_latest(map(_read_fence, calls))
+        shared = [call for call in calls if _read_fence(call) in latest]
+        fences = [call for call in shared if isinstance(call, AttemptFence)]
+        ended = [
+            FinishedRun(*call, self._starts.find(call[0])) for call in shared if not isinstance(call, AttemptFence)
+        ]
         try:
             with _database_connection(), transaction.atomic() if fences and ended else nullcontext():
                 moved = attempts.finish_at_once(ended)
@@ -133,15 +137,17 @@ class DirectControlPlane:
         claims = {run.execution_id: run for run in claimed}
         moves = {execution.execution_id: execution for execution in moved}
         return [
-            claims.get(call.execution_id) if isinstance(call, AttemptFence) else moves.get(call[0].execution_id)
-            for call in calls
+            (claims if isinstance(call, AttemptFence) else moves).get(fence.execution_id) if fence in latest else None
+            for call, fence in zip(calls, map(_read_fence, calls), strict=True)
         ]
 
     def _store_starts(self, starts: Mapping[AttemptFence, RunStart]) -> None:
+        latest = _find_latest(starts)
         with _database_connection():
-            stored = set(attempts.start_at_once(starts))
+            stored = set(attempts.start_at_once({fence: starts[fence] for fence in latest}))
         for fence, start in starts.items():
-            if fence.execution_id in stored or self._starts.find(fence) is None:
+            is_stored = fence in latest and fence.execution_id in stored
+            if is_stored or self._starts.find(fence) is None:
                 continue  # stored, or its end stored it meanwhile
             try:
                 with _database_connection():
@@ -158,6 +164,15 @@ class DirectControlPlane:
         body.seek(0)
         key = s3.output_key(fence.execution_id, fence.attempt, output.sha256)
         s3.put_output(key, output.sha256, output.size, body)
+
+
+def _read_fence(call: _BatchCall) -> AttemptFence:
+    return call if isinstance(call, AttemptFence) else call[0]
+
+
+def _find_latest(fences: Iterable[AttemptFence]) -> set[AttemptFence]:
+    """Return the last attempt of each execution: a statement answers by execution, so an earlier one is tried apart."""
+    return set({fence.execution_id: fence for fence in sorted(fences, key=lambda fence: fence.attempt)}.values())
 
 
 def _retry_connected(call: Callable[[], Answer], seconds: float = RETRY_FOR_SECONDS) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,10 +13,11 @@ import pytest
 from django.db import DatabaseError, connection
 
 from jobs.domain.errors import StaleAttempt
-from jobs.domain.states import Reason
-from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution, RunReport, RunStart
+from jobs.domain.states import Move, Reason
+from jobs.domain.worker_protocol import AttemptFence, ClaimedRun, MovedExecution, Registration, RunReport, RunStart
 from jobs.execution import attempts, transitions
 from jobs.execution.attempts import FinishedRun
+from jobs.execution.transitions import AttemptOutcome
 from jobs.fleet import leases
 from jobs.models import Attempt, Dependency, Execution
 from tests.support.barriers import at_once
@@ -70,6 +72,52 @@ def test_stale_claim_fails_only_itself(plane: DirectControlPlane) -> None:
         each.execution_id for each in fences if each != fences[2]
     }
     assert states()[fences[2].execution_id] == "queued"
+
+
+def place_again(worker: Registration, fence: AttemptFence) -> AttemptFence:
+    assert transitions.return_unclaimed(include_recent=True) == 1
+    return place_on(worker, Execution.objects.get(id=fence.execution_id))
+
+
+def test_late_message_gets_nothing_of_the_next_attempt_in_its_batch(plane: DirectControlPlane) -> None:
+    """A worker that was away for a while finds the messages of both attempts."""
+    worker = make_worker()
+    late = place_on(worker, make_execution())
+    present = place_again(worker, late)
+    plane.claim(place_on(worker, make_execution()))
+    claims = at_once([partial(answer, partial(plane.claim, each)) for each in (late, present)])
+    assert claims[0] is StaleAttempt
+    assert isinstance(claims[1], ClaimedRun)
+    assert claims[1].attempt == present.attempt
+
+
+def test_late_success_gets_nothing_of_the_next_attempt_in_its_batch(plane: DirectControlPlane) -> None:
+    worker = make_worker()
+    late = run_on(worker, make_execution())
+    transitions.finish(late, AttemptOutcome(Move.RELEASE, Reason.RELEASED))
+    present = run_on(worker, Execution.objects.get(id=late.execution_id))
+    plane.finish(run_on(worker, make_execution()), DONE)
+    ends = at_once([partial(answer, partial(plane.finish, each, DONE)) for each in (late, present)])
+    assert ends[0] is StaleAttempt
+    assert isinstance(ends[1], MovedExecution)
+
+
+def store_starts(plane: DirectControlPlane, *fences: AttemptFence) -> None:
+    """Store these starts in one batch, without the thread."""
+    plane._starts._unstored = {fence: (time.monotonic(), START.receipt) for fence in fences}
+    plane._store_starts(dict.fromkeys(fences, START))
+
+
+def test_late_start_gets_nothing_of_the_next_attempt_in_its_batch(plane: DirectControlPlane) -> None:
+    stopped: list[AttemptFence] = []
+    plane.on_stale = stopped.append
+    worker = make_worker()
+    late = claim_on(worker, make_execution())
+    transitions.finish(late, AttemptOutcome(Move.RELEASE, Reason.RELEASED))
+    present = claim_on(worker, Execution.objects.get(id=late.execution_id))
+    store_starts(plane, late, present)
+    assert stopped == [late]
+    assert states()[present.execution_id] == "running"
 
 
 def test_stale_success_fails_only_itself() -> None:
