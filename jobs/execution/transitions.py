@@ -203,7 +203,7 @@ def claim_unlocked(fences: Sequence[AttemptFence]) -> list[ClaimedRun]:
 
 
 def start(fence: AttemptFence, receipt: Mapping[str, object], *, seconds_ago: float = 0.0) -> None:
-    _move_one(fence, lambda: start_unlocked({fence: RunStart(receipt, seconds_ago)}))
+    _move_one(fence, lambda: start_unlocked({fence: RunStart(receipt, seconds_ago)}), has_attempt=True)
 
 
 def start_unlocked(starts: Mapping[AttemptFence, RunStart]) -> list[UUID]:
@@ -239,13 +239,15 @@ def _success_row(success: Success) -> dict[str, object]:
     }
 
 
-def _move_one(fence: AttemptFence, move: Callable[[], list[Moved]]) -> Moved:
+def _move_one(fence: AttemptFence, move: Callable[[], list[Moved]], *, has_attempt: bool = False) -> Moved:
     """Move one execution; raise StaleAttempt if the fence rejects it."""
     moved = move()
     if not moved:
         # Another transaction may hold it, for which a statement that moves many does not wait.
         with transaction.atomic():
-            sql.fetch_ids("lock_execution", fence.parameters())
+            held = sql.fetch_ids("lock_execution", fence.parameters())
+            if held and has_attempt:
+                sql.fetch_ids("lock_attempt", fence.parameters())
             moved = move()
     if not moved:
         raise StaleAttempt

@@ -154,6 +154,10 @@ SELECT id FROM jobs_execution
         OR (cancel_requested_at IS NULL AND (deadline_at IS NULL OR deadline_at > clock_timestamp())))
    FOR NO KEY UPDATE
 
+-- name: lock_attempt
+-- Index: attempt_number_once. Wait for a transaction that holds this attempt. Everything locks the execution before it.
+SELECT id FROM jobs_attempt WHERE execution_id = %(execution_id)s AND number = %(attempt)s FOR NO KEY UPDATE
+
 -- name: claim_executions
 -- By primary key. The fence of a run: one worker, one attempt, not cancelled, not overdue, lease alive. Returns
 -- everything that the runs need, so a message is only a hint. A run gets at most the time until its deadline. SKIP
@@ -196,17 +200,19 @@ SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v
   JOIN jobs_job j ON j.id = c.job_id
 
 -- name: start_attempts
--- By primary key. Idempotent: a repeated start changes nothing. A worker stores a start a moment after it, and sends how
--- long ago it was. SKIP LOCKED: see claim_executions.
+-- By primary key and attempt_number_once. Idempotent: a repeated start changes nothing. A worker stores a start a moment
+-- after it, and sends how long ago it was. SKIP LOCKED: see claim_executions; a log that is being stored locks its
+-- attempt.
 WITH begun AS MATERIALIZED (
     SELECT e.id, s.receipt, s.seconds_ago
       FROM json_to_recordset(%(rows)s::json)
            AS s (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, receipt jsonb, seconds_ago float8)
       JOIN jobs_execution e ON e.id = s.execution_id
+      JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
      WHERE e.attempt = s.attempt AND e.state = ANY(%(sources)s::text[] || %(target)s::text)
        AND e.worker_id = s.worker_id AND e.incarnation = s.incarnation
      ORDER BY e.id
-       FOR NO KEY UPDATE OF e SKIP LOCKED
+       FOR NO KEY UPDATE OF e, a SKIP LOCKED
 ), started AS (
     UPDATE jobs_execution e
        SET state = %(target)s,
@@ -220,10 +226,10 @@ UPDATE jobs_attempt a SET started_at = s.started_at, receipt = s.receipt
 RETURNING a.execution_id
 
 -- name: succeed_attempts
--- By primary key. Finish successes exactly once, each under the full fence, and store the starts that were not stored
--- yet. Only those that nothing requested to cancel and that nothing follows: neither a fixed delay nor dependents. OFFSET
--- 0 and BETWEEN (see count_dependency_edges) keep the lookups by key: else the planner may read all schedules to find
--- one. SKIP LOCKED: see claim_executions.
+-- By primary key and attempt_number_once. Finish successes exactly once, each under the full fence, and store the starts
+-- that were not stored yet. Only those that nothing requested to cancel and that nothing follows: neither a fixed delay
+-- nor dependents. OFFSET 0 and BETWEEN (see count_dependency_edges) keep the lookups by key: else the planner may read
+-- all schedules to find one. SKIP LOCKED: see start_attempts.
 WITH done AS MATERIALIZED (
     SELECT e.id, r.exit_code, r.result, r.error, r.cpu_seconds, r.peak_memory_bytes, r.peak_disk_bytes,
            r.log_truncated, r.receipt,
@@ -234,6 +240,7 @@ WITH done AS MATERIALIZED (
                  error text, cpu_seconds float8, peak_memory_bytes bigint, peak_disk_bytes bigint, log_truncated bool,
                  receipt jsonb, started_seconds_ago float8)
       JOIN jobs_execution e ON e.id = r.execution_id
+      JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
      WHERE e.attempt = r.attempt AND e.worker_id = r.worker_id AND e.incarnation = r.incarnation
        AND (e.state = ANY(%(sources)s::text[])
             OR (r.receipt IS NOT NULL AND e.state = ANY(%(starting)s::text[])))
@@ -242,7 +249,7 @@ WITH done AS MATERIALIZED (
                         ORDER BY d.upstream_id OFFSET 0)
        AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)
      ORDER BY e.id
-       FOR NO KEY UPDATE OF e SKIP LOCKED
+       FOR NO KEY UPDATE OF e, a SKIP LOCKED
 ), ended AS (
     UPDATE jobs_execution e
        SET state = %(target)s, reason = 'exit', exit_code = done.exit_code, signal = NULL, result = done.result,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+import psycopg
 import pytest
 from django.db import DatabaseError, connection
 
@@ -130,13 +132,21 @@ def test_stale_success_fails_only_itself() -> None:
     assert states()[fences[1].execution_id] == "running"
 
 
-@pytest.mark.parametrize("what", ["claim", "start", "success"])
-def test_locked_execution_delays_no_other(what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "table", "column"),
+    [
+        *((what, "jobs_execution", "id") for what in ("claim", "start", "success")),
+        # As a log does that is being stored.
+        *((what, "jobs_attempt", "execution_id") for what in ("start", "success")),
+    ],
+)
+def test_locked_row_delays_no_other(what: str, table: str, column: str) -> None:
     worker = make_worker()
     prepare = place_on if what == "claim" else claim_on
     locked, free = (prepare(worker, make_execution()) for _ in range(2))
     with own_connection() as other:
-        other.execute("SELECT FROM jobs_execution WHERE id = %s FOR UPDATE", [locked.execution_id])
+        lock = psycopg.sql.SQL("SELECT FROM {} WHERE {} = %s FOR UPDATE")
+        other.execute(lock.format(psycopg.sql.Identifier(table), psycopg.sql.Identifier(column)), [locked.execution_id])
         match what:
             case "claim":
                 moved = [run.execution_id for run in attempts.claim_at_once([locked, free])]
@@ -159,6 +169,21 @@ def test_claim_waits_for_a_short_lock(plane: DirectControlPlane) -> None:
 
         claimed, _ = at_once([lambda: plane.claim(fence), release])
     assert isinstance(claimed, ClaimedRun)
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_start_and_success_wait_for_a_short_lock_of_the_attempt(plane: DirectControlPlane, *, end: bool) -> None:
+    fence = claim_on(make_worker(), make_execution())
+    with own_connection() as other:
+        other.execute("SELECT FROM jobs_attempt WHERE execution_id = %s FOR UPDATE", [fence.execution_id])
+
+        def release() -> None:
+            wait_for(lambda: blocked_by(other.info.backend_pid), "the statement waits for the lock")
+            other.rollback()
+
+        call = partial(attempts.finish_attempt, fence, DONE, START) if end else partial(store_starts, plane, fence)
+        at_once([call, release])
+    assert states()[fence.execution_id] == ("succeeded" if end else "running")
 
 
 def blocked_by(backend_pid: int) -> bool:
@@ -268,12 +293,31 @@ def test_success_with_follow_ups_is_finished_by_itself(plane: DirectControlPlane
     assert Execution.objects.get(job=dependent).state == "ready"
 
 
+@contextmanager
+def waiting_to_update(fence: AttemptFence) -> Iterator[None]:
+    """Let the update of this attempt wait for an advisory lock: a locked row would be left out."""
+    with own_connection(autocommit=True) as owner:
+        owner.execute(
+            "CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'"
+        )
+        trigger = psycopg.sql.SQL(
+            "CREATE TRIGGER wait_for_test BEFORE UPDATE ON jobs_attempt FOR EACH ROW WHEN (NEW.execution_id = {})"
+            " EXECUTE FUNCTION wait_for_test()"
+        )
+        owner.execute(trigger.format(str(fence.execution_id)))
+        try:
+            yield
+        finally:
+            owner.execute("DROP FUNCTION wait_for_test CASCADE")
+
+
 def test_worker_killed_in_the_middle_of_a_batch_has_finished_nothing() -> None:
     worker = make_worker()
     fences = [run_on(worker, make_execution()) for _ in range(4)]
     connection.close()
-    with own_connection() as other:
-        other.execute("SELECT FROM jobs_attempt WHERE execution_id = %s FOR UPDATE", [fences[-1].execution_id])
+    with waiting_to_update(fences[-1]), own_connection() as other:
+        other.execute("SELECT pg_advisory_xact_lock(1)")
         if (child := os.fork()) == 0:
             attempts.finish_at_once([FinishedRun(fence, DONE, None) for fence in fences])
             os._exit(0)
