@@ -278,10 +278,15 @@ def _build_registration(request: Request, worker_id: UUID, incarnation: object) 
 
 
 def _build_own_registration(request: Request, worker_id: UUID, incarnation: object) -> Registration:
-    """Like `_build_registration`, without a read for a worker that waited idle with this token a moment ago."""
-    if find_idle_claim(worker_id, read_token_digest(request)) is None:
-        return _build_registration(request, worker_id, incarnation)
-    return Registration(worker_id, int(str(incarnation)))
+    """Like `_build_registration`, without a read for a worker that waited idle with this token a moment ago.
+
+    Only for the incarnation that waited: a later one may have registered with another token.
+    """
+    registration = Registration(worker_id, int(str(incarnation)))
+    idle = find_idle_claim(worker_id, read_token_digest(request))
+    if idle is not None and idle.registration == registration:
+        return registration
+    return _build_registration(request, worker_id, incarnation)
 
 
 def _compute_url_seconds(claims: Sequence[ClaimedRun]) -> int:

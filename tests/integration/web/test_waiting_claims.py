@@ -234,6 +234,31 @@ def test_memory_of_an_idle_worker_needs_its_token_and_incarnation(bridge: Bridge
     asyncio.run(test())
 
 
+def test_worker_that_registered_with_another_token_gives_nothing_to_the_former_one(bridge: Bridge) -> None:
+    fleet, execution = RemoteFleet(bridge, 1), make_execution()
+    (worker,) = fleet.workers
+
+    async def test() -> None:
+        await fleet.become_idle(worker)
+        replaced = await on_a_thread(replace_token, fleet)
+        await on_a_thread(place_on, replaced, execution)
+        assert (await fleet.claim(replaced, seconds=1)).status == 404
+
+    asyncio.run(test())
+    execution.refresh_from_db()
+    assert execution.state == "queued"
+
+
+def replace_token(fleet: RemoteFleet) -> Registration:
+    """Register the only worker with a new token, the former one being revoked."""
+    new = store_token(
+        owner=fleet.token.owner, name="new", secret=generate_secret(), scope=TokenScope.WORKER, max_workers=1
+    )
+    ApiToken.objects.filter(id=fleet.token.id).update(revoked_at=datetime.now(UTC))
+    offer = WorkerOffer("w0", Worker.objects.get().instance, "default", "h", 8, 8.0, 8192, 8192, ["bash"], {})
+    return register_worker(offer, token_id=new.id)
+
+
 def test_memory_of_idle_workers_expires(bridge: Bridge, reads: list[UUID], monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = RemoteFleet(bridge, 1)
     (worker,) = fleet.workers
