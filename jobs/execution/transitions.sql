@@ -202,17 +202,21 @@ SELECT c.id, c.attempt, j.id, j.name, c.run_id, c.scheduled_for, c.claimed_at, v
 -- name: start_attempts
 -- By primary key and attempt_number_once. Idempotent: a repeated start changes nothing. A worker stores a start a moment
 -- after it, and sends how long ago it was. SKIP LOCKED: see claim_executions; a log that is being stored locks its
--- attempt.
+-- attempt. A lookup each: see place_executions. The fence is compared again so that the planner expects few rows, and
+-- updates them by key as well.
 WITH begun AS MATERIALIZED (
     SELECT e.id, s.receipt, s.seconds_ago
-      FROM json_to_recordset(%(rows)s::json)
-           AS s (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, receipt jsonb, seconds_ago float8)
-      JOIN jobs_execution e ON e.id = s.execution_id
-      JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
-     WHERE e.attempt = s.attempt AND e.state = ANY(%(sources)s::text[] || %(target)s::text)
-       AND e.worker_id = s.worker_id AND e.incarnation = s.incarnation
-     ORDER BY e.id
-       FOR NO KEY UPDATE OF e, a SKIP LOCKED
+      FROM (SELECT * FROM json_to_recordset(%(rows)s::json)
+                AS s (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, receipt jsonb, seconds_ago float8)
+             ORDER BY execution_id) s
+     CROSS JOIN LATERAL (
+           SELECT e.id, e.worker_id, e.incarnation
+             FROM jobs_execution e JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
+            WHERE e.id = s.execution_id AND e.attempt = s.attempt
+              AND e.state = ANY(%(sources)s::text[] || %(target)s::text)
+              AND e.worker_id = s.worker_id AND e.incarnation = s.incarnation
+              FOR NO KEY UPDATE OF e, a SKIP LOCKED) e
+     WHERE e.worker_id = s.worker_id AND e.incarnation = s.incarnation
 ), started AS (
     UPDATE jobs_execution e
        SET state = %(target)s,
@@ -235,21 +239,24 @@ WITH done AS MATERIALIZED (
            r.log_truncated, r.receipt,
            coalesce(e.started_at, greatest(
                e.claimed_at, clock_timestamp() - make_interval(secs => r.started_seconds_ago))) AS started_at
-      FROM json_to_recordset(%(rows)s::json)
-           AS r (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, exit_code int, result jsonb,
-                 error text, cpu_seconds float8, peak_memory_bytes bigint, peak_disk_bytes bigint, log_truncated bool,
-                 receipt jsonb, started_seconds_ago float8)
-      JOIN jobs_execution e ON e.id = r.execution_id
-      JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
-     WHERE e.attempt = r.attempt AND e.worker_id = r.worker_id AND e.incarnation = r.incarnation
-       AND (e.state = ANY(%(sources)s::text[])
-            OR (r.receipt IS NOT NULL AND e.state = ANY(%(starting)s::text[])))
-       AND e.cancel_requested_at IS NULL
-       AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id BETWEEN e.job_id AND e.job_id
-                        ORDER BY d.upstream_id OFFSET 0)
-       AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)
-     ORDER BY e.id
-       FOR NO KEY UPDATE OF e, a SKIP LOCKED
+      FROM (SELECT * FROM json_to_recordset(%(rows)s::json)
+                AS r (execution_id uuid, attempt int, worker_id uuid, incarnation bigint, exit_code int, result jsonb,
+                      error text, cpu_seconds float8, peak_memory_bytes bigint, peak_disk_bytes bigint,
+                      log_truncated bool, receipt jsonb, started_seconds_ago float8)
+             ORDER BY execution_id) r
+     CROSS JOIN LATERAL (
+           SELECT e.id, e.started_at, e.claimed_at, e.worker_id, e.incarnation
+             FROM jobs_execution e JOIN jobs_attempt a ON a.execution_id = e.id AND a.number = e.attempt
+            WHERE e.id = r.execution_id AND e.attempt = r.attempt
+              AND e.worker_id = r.worker_id AND e.incarnation = r.incarnation
+              AND (e.state = ANY(%(sources)s::text[])
+                   OR (r.receipt IS NOT NULL AND e.state = ANY(%(starting)s::text[])))
+              AND e.cancel_requested_at IS NULL
+              AND NOT EXISTS (SELECT FROM jobs_dependency d WHERE d.upstream_id BETWEEN e.job_id AND e.job_id
+                               ORDER BY d.upstream_id OFFSET 0)
+              AND NOT EXISTS (SELECT FROM jobs_schedule s WHERE s.id = e.schedule_id AND s.kind = 'delay' OFFSET 0)
+              FOR NO KEY UPDATE OF e, a SKIP LOCKED) e
+     WHERE e.worker_id = r.worker_id AND e.incarnation = r.incarnation
 ), ended AS (
     UPDATE jobs_execution e
        SET state = %(target)s, reason = 'exit', exit_code = done.exit_code, signal = NULL, result = done.result,

@@ -141,6 +141,18 @@ def test_placed_execution_is_found_by_its_key_in_a_table_that_was_small_when_it_
     assert "Seq Scan on jobs_execution" not in plan_text, plan_text
 
 
+@pytest.mark.parametrize("name", ["start_attempts", "succeed_attempts"])
+def test_report_is_stored_by_key_in_tables_that_were_small_when_it_was_planned(name: str) -> None:
+    worker = make_worker(slots=200)
+    for _ in range(100):
+        run_on(worker, make_execution())
+    (parameters,) = (each for statement, each, _ in BY_KEY if statement == name)
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql.statement(name)}", parameters | {"rows": "[]"})
+        plan_text = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Seq Scan on jobs_" not in plan_text, plan_text
+
+
 def test_due_schedules_are_found_by_an_index_condition() -> None:
     plan_text = plan("lock_due_schedules", LANE | {"limit": 1})
     assert re.search(r"Index Cond: \(\(next_fire_at <= .*\) AND \(next_fire_at > ", plan_text), plan_text
