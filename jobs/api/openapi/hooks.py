@@ -24,7 +24,6 @@ LOGIN_SCOPES = [scope.value for scope in SCOPE_LADDER]
 
 class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = BearerTokenAuthentication
-    match_subclasses = True
     name = "bearerToken"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:

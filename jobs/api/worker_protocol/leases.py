@@ -210,6 +210,7 @@ class WorkerClaim(ApiView):
         summary="Claim work",
         request=ClaimInput,
         responses=WorkOutput,
+        auth=[{"bearerToken": []}],  # type: ignore[list-item]  # a scheme with its scopes, as the base method returns
         description="Claim the attempts placed on the worker, waiting up to `wait_seconds` for some. An empty response"
         " may come early if too many workers wait; ask again after a moment.",
     )
