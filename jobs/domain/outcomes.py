@@ -17,6 +17,9 @@ class Outcome:
     counts_as_try: bool = True
 
 
+SUCCESS = Outcome(Move.SUCCEED, Reason.EXIT)
+
+
 def decide_outcome(  # noqa: PLR0911 - a table of cases reads best as one
     *,
     reason: Reason,
@@ -41,7 +44,7 @@ def decide_outcome(  # noqa: PLR0911 - a table of cases reads best as one
     if reason is Reason.RELEASED and may_retry:
         return Outcome(Move.RELEASE, Reason.RELEASED, counts_as_try=False)
     if reason is Reason.EXIT and exit_code == 0:
-        return Outcome(Move.SUCCEED, Reason.EXIT)
+        return SUCCESS
     if (
         reason is Reason.ARTIFACT_UNAVAILABLE
         and may_retry

@@ -71,7 +71,11 @@ def start_at_once(starts: Mapping[AttemptFence, RunStart]) -> list[UUID]:
 
 def finish_at_once(finished: Sequence[FinishedRun]) -> list[MovedExecution]:
     """Finish in one statement those that need no wait and no follow-ups; it checks that."""
-    successes = [_build_success(each) for each in finished if is_plain_success(each.report)]
+    successes = [
+        Success(each.fence, _build_outcome(each.report, outcomes.SUCCESS), each.start)
+        for each in finished
+        if is_plain_success(each.report)
+    ]
     moved = transitions.succeed_unlocked(successes) if successes else []
     status_cache.notify_change(*(each.execution_id for each in moved), frees_capacity=True)
     return moved
@@ -133,19 +137,4 @@ def _build_outcome(report: RunReport, outcome: Outcome) -> AttemptOutcome:
         peak_memory_bytes=report.peak_memory_bytes,
         peak_disk_bytes=report.peak_disk_bytes,
         log_truncated=report.log_truncated,
-    )
-
-
-def _build_success(finished: FinishedRun) -> Success:
-    report = finished.report
-    return Success(
-        fence=finished.fence,
-        exit_code=report.exit_code,
-        error=to_storable_text(report.error, MAX_ERROR_LENGTH),
-        result=report.result,
-        cpu_seconds=report.cpu_seconds,
-        peak_memory_bytes=report.peak_memory_bytes,
-        peak_disk_bytes=report.peak_disk_bytes,
-        log_truncated=report.log_truncated,
-        start=finished.start,
     )

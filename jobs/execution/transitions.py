@@ -73,14 +73,8 @@ class Success:
     """A run that ended well; its start, unless it is stored already."""
 
     fence: AttemptFence
-    exit_code: int | None
-    error: str
-    result: object
-    cpu_seconds: float | None
-    peak_memory_bytes: int | None
-    peak_disk_bytes: int | None
-    log_truncated: bool
-    start: RunStart | None = None
+    outcome: AttemptOutcome
+    start: RunStart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +219,15 @@ def succeed_unlocked(successes: Sequence[Success]) -> list[MovedExecution]:
 
 
 def _success_row(success: Success) -> dict[str, object]:
-    start = success.start
+    outcome, start = success.outcome, success.start
     return success.fence.as_json() | {
-        "exit_code": success.exit_code,
-        "result": success.result,
-        "error": success.error,
-        "cpu_seconds": success.cpu_seconds,
-        "peak_memory_bytes": success.peak_memory_bytes,
-        "peak_disk_bytes": success.peak_disk_bytes,
-        "log_truncated": success.log_truncated,
+        "exit_code": outcome.exit_code,
+        "result": outcome.result,
+        "error": outcome.error,
+        "cpu_seconds": outcome.cpu_seconds,
+        "peak_memory_bytes": outcome.peak_memory_bytes,
+        "peak_disk_bytes": outcome.peak_disk_bytes,
+        "log_truncated": outcome.log_truncated,
         "receipt": None if start is None else dict(start.receipt),
         "started_seconds_ago": None if start is None else start.seconds_ago,
     }

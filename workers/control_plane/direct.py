@@ -116,7 +116,7 @@ class DirectControlPlane:
             if isinstance(moved, MovedExecution):
                 return moved
         with _database_connection():
-            return attempts.finish_attempt(fence, report, self._starts.find(fence))
+            return attempts.finish_with_follow_ups(FinishedRun(fence, report, self._starts.find(fence)))
 
     def _send_batch(self, calls: Sequence[_BatchCall]) -> list[ClaimedRun | MovedExecution | None]:
         """Answer None to what must be tried separately."""
