@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -25,7 +19,7 @@ from jobs.models import StoredAnswer, WebhookDelivery
 from jobs.models.webhook import WEBHOOK_EVENTS
 from jobs.notifications.webhooks.subscriptions import create_webhook
 from scheduler_project.db_backend import base
-from scheduler_project.localstack.engines.standalone import Engines
+from tests.support.empty_database import EmptyDatabase
 from tests.support.factories import make_execution, make_job, make_user
 from tests.support.own_connection import own_connection
 
@@ -179,26 +173,7 @@ def test_rows_go_with_the_execution_or_user_that_they_refer_to() -> None:
     assert not StoredAnswer.objects.exists()
 
 
-@pytest.fixture
-def empty_database(engines: Engines) -> Iterator[str]:
-    parts = urlsplit(engines.environment()["DATABASE_URL"])
-    url, name = urlunsplit(parts), "migrated_from_zero"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield urlunsplit(parts._replace(path=f"/{name}"))
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def test_migrations_build_the_database_undo_it_and_build_it_again(empty_database: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", THERE_AND_BACK],
-        cwd=ROOT,
-        env=os.environ | {"DATABASE_URL": empty_database, "DJANGO_SETTINGS_MODULE": "scheduler_project.settings"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def test_migrations_build_the_database_undo_it_and_build_it_again(empty_database: EmptyDatabase) -> None:
+    done = empty_database.run_python("-c", THERE_AND_BACK)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(SEEDED), "the seeds came once"

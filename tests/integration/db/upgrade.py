@@ -1,4 +1,4 @@
-"""A process that fills a database of the baseline, migrates it, and goes on with its work; run by `test_upgrade`."""
+"""A process that fills a database of the baseline, migrates it, and continues its work; run by `test_upgrade`."""
 
 from __future__ import annotations
 

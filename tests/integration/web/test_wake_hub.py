@@ -74,7 +74,7 @@ def test_lingering_channel_remembers_wakeups(url: str, client: redis.Redis) -> N
     async def test() -> None:
         hub = WakeupHub(url)
         first = await hub.subscribe("punctual:test:linger", linger_seconds=30)
-        assert first.missed, "nobody listened before"
+        assert first.missed, "there was no listener before"
         await first.wait(0.001, never())
         first.close()
         second = await hub.subscribe("punctual:test:linger", linger_seconds=30)
