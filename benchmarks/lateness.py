@@ -121,7 +121,7 @@ def main() -> int:
         "steady_p99_ms": Target(_p99_ms(ours.alone.steady(ours.late)), at_most=60),
         "missing": Target(ours.missing, at_most=0),
         "unannounced": Target(ours.unannounced, at_most=0),
-        # Else nothing was announced because nobody listened to the window.
+        # Otherwise nothing was announced because the window had no listener.
         "share_of_sleeps_by_window": Target(ours.hits / max(1, ours.hits + ours.fallbacks), at_least=0.5),
     }
     if ours.beside_busy:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from uuid import UUID, uuid4
+from datetime import timedelta
+from uuid import UUID
 
 import django
 import psutil
@@ -110,35 +110,15 @@ def main() -> int:
 
 
 def _register(count: int) -> Fleet:
-    from django.contrib.auth.models import User
+    from benchmarks.idle_fleet import register_fleet
 
-    from jobs.access.tokens import store_token
-    from jobs.models import TokenScope, Worker
-
-    say(f"registering {count:,} workers")
-    owner = User.objects.create(username="fleet", is_staff=True)
-    # So that the same workers may renew over HTTP.
-    token = store_token(owner=owner, name="fleet", secret=TOKEN, scope=TokenScope.WORKER, max_workers=count)
     names = ["bash", "sh", "python", "perl", "binary"]
-    now = datetime.now(UTC)
-    made = Worker.objects.bulk_create(
-        Worker(
-            name=f"w{number}",
-            host=f"host-{number}",
-            instance=uuid4(),
-            incarnation=1,
-            status="online",
-            lease_until=now + timedelta(seconds=REGISTRATION_LEASE_SECONDS),
-            capabilities=names,
-            details={"kernel": "6.12.1-amd64", "versions": {name: f"/usr/bin/{name}" for name in names}},
-            slots=8,
-            cpu=2.0,
-            memory_mb=4096,
-            disk_mb=8192,
-            registered_at=now,
-            token=token,
-        )
-        for number in range(count)
+    made = register_fleet(
+        count,
+        secret=TOKEN,
+        lease=timedelta(seconds=REGISTRATION_LEASE_SECONDS),
+        capabilities=names,
+        details={"kernel": "6.12.1-amd64", "versions": {name: f"/usr/bin/{name}" for name in names}},
     )
     return [(each.id, each.incarnation) for each in made]
 

@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psutil
 
@@ -148,34 +148,9 @@ def main() -> int:
 
 
 def _register(count: int) -> list[UUID]:
-    from django.contrib.auth.models import User
+    from benchmarks.idle_fleet import register_fleet
 
-    from jobs.access.tokens import store_token
-    from jobs.models import TokenScope, Worker
-
-    say(f"registering {count:,} workers")
-    owner = User.objects.create(username="fleet", is_staff=True)
-    token = store_token(owner=owner, name="fleet", secret=SECRET, scope=TokenScope.WORKER, max_workers=count)
-    now = datetime.now(UTC)
-    made = Worker.objects.bulk_create(
-        Worker(
-            name=f"w{number}",
-            host=f"host-{number}",
-            instance=uuid4(),
-            incarnation=1,
-            status="online",
-            lease_until=now + timedelta(days=1),
-            capabilities=["bash"],
-            slots=8,
-            cpu=2.0,
-            memory_mb=4096,
-            disk_mb=8192,
-            registered_at=now,
-            transport="rest",
-            token=token,
-        )
-        for number in range(count)
-    )
+    made = register_fleet(count, secret=SECRET, lease=timedelta(days=1), capabilities=["bash"], transport="rest")
     return [worker.id for worker in made]
 
 
